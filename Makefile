@@ -1,0 +1,44 @@
+# Front door. `make quickstart` and `make test` work on a fresh machine with Python 3.11+ and git.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+ARGS ?=
+
+.PHONY: help install quickstart test check format docs bench clean
+
+help:  ## Say what can be made
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Python 3.11 or newer is needed; set PYTHON=python3.x" >&2; exit 1; }
+	@echo "installing into $(VENV) (about 2 GB; torch is the largest part)" >&2
+	@$(PYTHON) -m venv $(VENV) >&2
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		-c constraints.txt torch >&2
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		-c constraints.txt -e '.[all,dev]' >&2
+	@touch $@
+
+install: $(STAMP)  ## Set up .venv with everything
+
+quickstart: $(STAMP)  ## Train a real small model on this machine
+	@$(BIN)/training-gym quickstart $(ARGS)
+
+test: $(STAMP)  ## Run the tests
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(STAMP)  ## Format, lint, types, contracts, generated docs
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMP)  ## Mend what the formatter and linter can
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:  ## Remove the environment
+	rm -rf $(VENV)

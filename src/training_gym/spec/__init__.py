@@ -1,0 +1,1 @@
+"""Values that travel, the seams between rooms, and errors. Imports pydantic only."""

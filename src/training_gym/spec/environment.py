@@ -1,0 +1,60 @@
+"""The seams an episode is played through: policy, environment, context."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from training_gym.spec.episodes import Outcome
+from training_gym.spec.messages import Message, ToolSpec
+from training_gym.spec.sampling import Sampling
+from training_gym.spec.tasks import Task
+
+
+class Policy(Protocol):
+    """A model as one can chat with it."""
+
+    async def chat(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[ToolSpec] = (),
+        sampling: Sampling | None = None,
+    ) -> Message:
+        """The next assistant message.
+
+        Pass the whole conversation each time; what the policy has seen before is recognised and
+        never encoded again.
+        """
+        ...
+
+    async def complete(self, text: str, *, sampling: Sampling | None = None) -> Message:
+        """Continue a raw text; the continuation comes back as an assistant message."""
+        ...
+
+
+class Context(Protocol):
+    """What an environment may use besides its policy."""
+
+    rng: random.Random
+    """Random numbers that depend on seed, task and member only."""
+    deadline_s: float
+    """Seconds left before the episode is truncated."""
+
+    def policy(self, agent: str) -> Policy:
+        """The policy under training, recorded under another agent's name."""
+        ...
+
+    def log(self, message: str, **fields: Any) -> None:
+        """Keep a line with the episode."""
+        ...
+
+
+@runtime_checkable
+class Environment(Protocol):
+    """Plays one episode. Free-form async code; raise for infrastructure failures."""
+
+    async def run(self, task: Task, policy: Policy, ctx: Context) -> Outcome:
+        """Talk to `policy` until the task is done and say how it ended."""
+        ...

@@ -1,0 +1,129 @@
+"""Every error a user can cause or mend: two lines, what happened and what to do.
+
+```
+GymError
+├── SpecError          the definition is wrong (a field, a type, a value)
+├── SourceError        code that cannot travel as source
+├── DataError          tasks cannot be read or are unusable
+├── ModelError         a model cannot be found, read or run
+├── RewardError        a reward function misbehaved
+├── EnvironmentFailure an environment misbehaved
+├── CheckError         preflight found what would fail later
+├── PlanError          it does not fit
+├── EngineError        the engine refuses or failed
+├── PlatformError      the platform refuses or failed
+├── RecordsError       a run's files are missing or unreadable
+└── CheckpointError    a checkpoint is missing, damaged or does not belong to the run
+```
+
+Anything else that escapes is our bug and shows a traceback.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class GymError(Exception):
+    """What is wrong, with the offending value, and how to mend it."""
+
+    exit_code = 1
+    """Process exit status of a command that ends with this error."""
+
+    def __init__(self, message: str, *, fix: str) -> None:
+        """Keep both lines; `str(error)` joins them with a newline."""
+        super().__init__(message, fix)
+        self.message = message
+        self.fix = fix
+
+    def __str__(self) -> str:
+        return f"{self.message}\n{self.fix}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), self.message, self.fix))
+
+
+def _rebuild(kind: type[GymError], message: str, fix: str) -> GymError:
+    return kind(message, fix=fix)
+
+
+class SpecError(GymError):
+    """The definition itself is wrong."""
+
+    exit_code = 2
+
+
+class SourceError(GymError):
+    """A function or class cannot be sent to another process as source."""
+
+    exit_code = 2
+
+
+class DataError(GymError):
+    """Tasks cannot be read, or none is usable."""
+
+    exit_code = 3
+
+
+class ModelError(GymError):
+    """A model cannot be found, read or run."""
+
+    exit_code = 4
+
+
+class RewardError(GymError):
+    """A reward function raised, hung or returned what is not a reward."""
+
+    exit_code = 5
+
+
+class EnvironmentFailure(GymError):
+    """An environment raised or broke its contract."""
+
+    exit_code = 6
+
+
+class CheckError(GymError):
+    """Preflight found something that would fail later."""
+
+    exit_code = 7
+
+
+class PlanError(GymError):
+    """No plan fits the machine."""
+
+    exit_code = 8
+
+
+class EngineError(GymError):
+    """The engine refuses the run or failed in it."""
+
+    exit_code = 9
+
+
+class PlatformError(GymError):
+    """The platform refuses the job or lost it."""
+
+    exit_code = 10
+
+
+class RecordsError(GymError):
+    """A run's files are missing or unreadable."""
+
+    exit_code = 11
+
+
+class CheckpointError(GymError):
+    """A checkpoint is missing, damaged or belongs to another run."""
+
+    exit_code = 12
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`"did you mean 'x'?"`, or the list of what exists when nothing is near."""
+    names = sorted(known)
+    near = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    if near:
+        return f"did you mean {near[0]!r}?"
+    return "known: " + ", ".join(names)

@@ -1,0 +1,152 @@
+"""How to train: algorithm, batch shape, lengths, optimizer, engine."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from training_gym.spec.algorithms import DAPO, GRPO, SFT, Algorithm, DrGRPO
+from training_gym.spec.errors import SpecError, did_you_mean
+from training_gym.spec.sampling import Sampling
+from training_gym.spec.settings import Settings
+
+
+class Lora(Settings):
+    """A low-rank adapter instead of all weights (Hu et al. 2021, arXiv:2106.09685)."""
+
+    rank: int = Field(16, ge=1)
+    alpha: float = Field(32, gt=0)
+    dropout: float = Field(0.0, ge=0, lt=1)
+    target_modules: tuple[str, ...] = ("all-linear",)
+    """Names of the linear layers, or `all-linear`."""
+
+
+class AdamW(Settings):
+    """AdamW (Loshchilov & Hutter 2017, arXiv:1711.05101) with a schedule and clipping."""
+
+    learning_rate: float = Field(1e-6, gt=0)
+    beta1: float = Field(0.9, ge=0, lt=1)
+    beta2: float = Field(0.999, ge=0, lt=1)
+    epsilon: float = Field(1e-8, gt=0)
+    weight_decay: float = Field(0.0, ge=0)
+    max_grad_norm: float = Field(1.0, gt=0)
+    """Gradients are scaled down to this global L2 norm."""
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """What the learning rate does after the warm-up."""
+    warmup_steps: int = Field(0, ge=0)
+    """Optimizer steps over which the learning rate rises from zero."""
+    final_fraction: float = Field(0.0, ge=0, le=1)
+    """Share of the learning rate left at the last step under `linear` and `cosine`."""
+
+
+class CheckpointPolicy(Settings):
+    """When to save and what to keep."""
+
+    every: int | None = Field(None, ge=1)
+    """Optimizer steps between checkpoints; None: the last step only."""
+    keep: int = Field(2, ge=1)
+    """Newest checkpoints that are kept."""
+
+
+class LocalEngine(Settings):
+    """The embedded engine: in process, one machine."""
+
+    kind: Literal["local"] = "local"
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Type the weights are held in; auto: bfloat16 on CUDA, else float32."""
+    threads: int | None = Field(None, ge=1)
+    """CPU threads; None: the physical cores this process may use."""
+    slots: int | None = Field(None, ge=1)
+    """Sequences sampled at once; None: the planner decides."""
+    token_budget: int | None = Field(None, ge=64)
+    """Tokens of one packed micro-batch; None: the planner decides."""
+    logprob_chunk_tokens: int = Field(512, ge=16)
+    """Rows of full-vocabulary logits that exist at once."""
+    deterministic: bool = True
+    """Bit-identical repetition on CPU; refuse kernels that are not."""
+
+
+ENGINES: dict[str, type[Settings]] = {"local": LocalEngine}
+
+
+def _as_engine(value: Any) -> Any:
+    if isinstance(value, str):
+        if value not in ENGINES:
+            raise SpecError(f"no engine is called {value!r}", fix=did_you_mean(value, ENGINES))
+        return ENGINES[value]()
+    return value
+
+
+EngineSpec = Annotated[LocalEngine, BeforeValidator(_as_engine)]
+
+
+class Recipe(Settings):
+    """How to train. Every number has a meaning on any engine that accepts it."""
+
+    name: str = "custom"
+    algorithm: Algorithm = Field(default_factory=GRPO)
+    engine: EngineSpec = Field(default_factory=LocalEngine)
+    adapter: Lora | None = None
+    """None: all weights are trained."""
+    num_steps: int = Field(20, ge=1)
+    """Batches to collect and learn from."""
+    prompts_per_batch: int = Field(4, ge=1)
+    """Tasks in one batch."""
+    group_size: int = Field(8, ge=1)
+    """Episodes of each task in one batch."""
+    optimizer_steps_per_batch: int = Field(1, ge=1)
+    """Updates of the weights made from one batch."""
+    max_prompt_tokens: int | None = Field(None, ge=1)
+    """Longer prompts are left out, counted and reported; None: what the context allows."""
+    max_response_tokens: int = Field(256, ge=1)
+    """Tokens the policy may sample in one turn."""
+    max_turns: int = Field(32, ge=1)
+    """Turns after which an episode is truncated."""
+    episode_timeout_s: float = Field(600, gt=0)
+    """Seconds after which an episode is truncated."""
+    sampling: Sampling = Field(default_factory=Sampling)
+    optimizer: AdamW = Field(default_factory=AdamW)
+    checkpoints: CheckpointPolicy = Field(default_factory=CheckpointPolicy)
+    reward_timeout_s: float = Field(30, gt=0)
+    """Seconds after which a reward is killed."""
+    reward_workers: int = Field(1, ge=1)
+    """Processes that run synchronous rewards."""
+    seed: int = 0
+    max_restarts: int = Field(0, ge=0)
+    """Times the job starts again by itself, from the newest checkpoint, after a crash."""
+
+    @property
+    def episodes_per_batch(self) -> int:
+        """Episodes of one batch."""
+        return self.prompts_per_batch * self.group_size
+
+
+RECIPES: dict[str, Recipe] = {
+    "grpo": Recipe(name="grpo"),
+    "dr-grpo": Recipe(name="dr-grpo", algorithm=DrGRPO()),
+    "dapo": Recipe(name="dapo", algorithm=DAPO()),
+    "sft": Recipe(
+        name="sft",
+        algorithm=SFT(),
+        group_size=1,
+        prompts_per_batch=16,
+        optimizer=AdamW(learning_rate=1e-5),
+    ),
+}
+"""Recipes by name, for `recipe="grpo"`."""
+
+
+def _as_recipe(value: Any) -> Any:
+    if value is None:
+        return RECIPES["grpo"]
+    if isinstance(value, str):
+        if value not in RECIPES:
+            raise SpecError(f"no recipe is called {value!r}", fix=did_you_mean(value, RECIPES))
+        return RECIPES[value]
+    return value
+
+
+RecipeSpec = Annotated[Recipe, BeforeValidator(_as_recipe)]
+"""A field that takes a `Recipe` or the name of one."""

@@ -1,0 +1,44 @@
+"""Between messages and token ids: the seam over a model's tokenizer and chat template."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from training_gym.spec.messages import Message, ToolSpec
+
+
+class TextCodec(Protocol):
+    """A model's tokenizer and chat template, as the model's own files say."""
+
+    stop_ids: frozenset[int]
+    """Tokens that end a turn."""
+    pad_id: int
+    vocab_size: int
+    has_chat_template: bool
+
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[ToolSpec] = (),
+        add_generation_prompt: bool = True,
+    ) -> str:
+        """The template's text of a conversation; raises `ModelError` where there is no template."""
+        ...
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of exactly this text: special tokens in it are recognised, none are added."""
+        ...
+
+    def begin(self) -> tuple[int, ...]:
+        """Ids the model expects before a raw text (its begin token, if it wants one)."""
+        ...
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of the ids, special tokens included."""
+        ...
+
+    def decode_visible(self, ids: Sequence[int]) -> str:
+        """Text of the ids without special tokens."""
+        ...
