@@ -37,6 +37,8 @@ class SampleKey(Settings):
     member: int = 0
     """Place of the episode in its group."""
     turn: int = 0
+    visit: int = 0
+    """How often the task has come up before in this stream: a later visit draws anew."""
     stream: str = "train"
     """Training and each evaluation draw from different streams."""
 
