@@ -38,7 +38,7 @@ class SampleKey(Settings):
     """Place of the episode in its group."""
     turn: int = 0
     visit: int = 0
-    """How often the task has come up before in this stream: a later visit draws anew."""
+    """Number of the draw that brought the task up: coming up again, it is answered anew."""
     stream: str = "train"
     """Training and each evaluation draw from different streams."""
 
