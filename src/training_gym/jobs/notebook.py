@@ -275,13 +275,16 @@ def _session_sources() -> list[str]:
     shell = _shell()
     if shell is not None:
         return [source for source in shell.history_manager.input_hist_parsed if source.strip()]
-    entries = [*linecache.cache.values(), *getattr(linecache, "_interactive_cache", {}).values()]
-    prompts: dict[int, str] = {}
-    for entry in entries:
-        named = _PROMPT_INPUT.fullmatch(entry[3]) if len(entry) > 3 else None
-        if named is not None:
-            prompts[int(named[1] or named[2])] = "".join(entry[2])
-    return [prompts[number] for number in sorted(prompts)]
+    numbered = {
+        int(found[1] or found[2]): entry
+        for name, entry in list(linecache.cache.items())
+        if (found := _PROMPT_INPUT.fullmatch(name)) and len(entry) > 2
+    }
+    # Python 3.14 keeps them apart, in the order typed, under every function of an input.
+    kept = getattr(linecache, "_interactive_cache", {}).values()
+    entries = [numbered[number] for number in sorted(numbered)]
+    entries += {id(entry): entry for entry in kept}.values()
+    return ["".join(entry[2]) for entry in entries]
 
 
 def _shell() -> Any:
