@@ -53,7 +53,9 @@ _GEMMA_TERMS = (
     "Gemma is provided under and subject to the Gemma Terms of Use found at "
     "ai.google.dev/gemma/terms; by fetching it you agree to them, its prohibited uses included."
 )
-_LLAMA_TERMS = "Llama 3.2 is licensed under the Llama 3.2 Community License, (c) Meta Platforms, Inc."
+_LLAMA_TERMS = (
+    "Llama 3.2 is licensed under the Llama 3.2 Community License, (c) Meta Platforms, Inc."
+)
 
 _WITH_PACKAGES = (
     ModelCard(

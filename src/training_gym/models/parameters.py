@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-EXACT = frozenset(
-    {"llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "smollm3", "gemma3_text"}
-)
+EXACT = frozenset({"llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "smollm3", "gemma3_text"})
 _QUERY_KEY_NORMS = frozenset({"qwen3", "qwen3_moe", "gemma3_text"})
 _OUTPUT_BIAS_TOO = frozenset({"llama", "qwen3", "qwen3_moe", "smollm3", "gemma3_text"})
 
