@@ -22,7 +22,7 @@ from pydantic import PrivateAttr
 
 from training_gym import planning
 from training_gym.checks import Subject, raise_errors, run_checks
-from training_gym.engines.registry import find_engine
+from training_gym.engines import registry as engines
 from training_gym.jobs.capture import Origin, origin_of_file
 from training_gym.jobs.define import define
 from training_gym.jobs.definition import may_launch, read_definition
@@ -31,7 +31,7 @@ from training_gym.jobs.follow import Progress, follow, progress_lines, to_stderr
 from training_gym.jobs.source import pack, unpack
 from training_gym.jobs.submission import submit_attempt
 from training_gym.planning.overrides import set_paths
-from training_gym.platforms.registry import find_platform
+from training_gym.platforms import registry as platforms
 from training_gym.records.run_directory import Manifest, RunDirectory
 from training_gym.runs import Run, render_job
 from training_gym.spec.bridge import run_sync
@@ -128,7 +128,7 @@ def prepare(config: TrainConfig, *, say: Callable[[str], None] = to_stderr) -> P
         definition = define(config, config._origin, staging, config._user_paths)
         archive, sha256 = pack(definition.files)
         unpack(archive, staging / "source", sha256)
-        engine = find_engine(definition.run.recipe.engine.kind)
+        engine = engines.find(definition.run.recipe.engine.kind)
         subject = Subject(definition.run, staging / "source", runs_directory(), engine, say)
         findings = run_checks(subject)
     _tell(findings, say)
@@ -137,7 +137,7 @@ def prepare(config: TrainConfig, *, say: Callable[[str], None] = to_stderr) -> P
     plan = planning.make_plan(
         definition.run,
         subject.architecture,
-        run_sync(find_platform(definition.run.compute.kind).probe()),
+        run_sync(platforms.find(definition.run.compute.kind).probe()),
         definition.origins,
         longest_prompt_tokens=subject.longest_prompt_tokens,
     )
@@ -159,7 +159,7 @@ def submit(prepared: Prepared) -> Run:
     directory.write_plan(plan)
     directory.write_environment(facts)
     directory.source_archive.write_bytes(prepared.archive)
-    submit_attempt(directory, prepared.job, find_platform(plan.run.compute.kind), facts)
+    submit_attempt(directory, prepared.job, platforms.find(plan.run.compute.kind), facts)
     return Run(run_id)
 
 

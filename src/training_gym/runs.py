@@ -7,12 +7,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from training_gym.engines.registry import find_engine
+from training_gym.engines import registry as engines
 from training_gym.jobs import control
 from training_gym.jobs.environment import RUN
 from training_gym.jobs.facts import gather_facts
 from training_gym.jobs.submission import newest_ref, next_attempt, submit_attempt
-from training_gym.platforms.registry import find_platform
+from training_gym.platforms import registry as platforms
 from training_gym.records.checkpoints import Checkpoint, list_checkpoints
 from training_gym.records.documents import read_document, read_document_if_any
 from training_gym.records.readers import read_episodes, read_stream
@@ -151,7 +151,7 @@ class Run:
         ref = newest_ref(directory)
         if ref is None:
             return LogChunk(text="", cursor=cursor)
-        return run_sync(find_platform(ref.platform).logs(ref, cursor))
+        return run_sync(platforms.find(ref.platform).logs(ref, cursor))
 
     def stop(self, now: bool = False) -> None:
         """Ask it to finish its step, write a checkpoint and end; `now`: to end at once."""
@@ -171,7 +171,7 @@ class Run:
             return
         directory, plan = self._directory, self.plan
         attempt = next_attempt(directory)
-        platform = find_platform(plan.run.compute.kind)
+        platform = platforms.find(plan.run.compute.kind)
         machine = run_sync(platform.probe())
         facts = gather_facts(machine, plan.run.recipe.engine.threads, plan.run.requirements)
         job = render_job(plan, self.id, attempt, directory.manifest.source_sha256)
@@ -186,7 +186,7 @@ class Run:
 
 def render_job(plan: Plan, run_id: str, attempt: int, source_sha256: str | None) -> Job:
     """The engine's job, with what every job takes from the definition."""
-    engine = find_engine(plan.run.recipe.engine.kind)
+    engine = engines.find(plan.run.recipe.engine.kind)
     return engine.render(plan, run_id, attempt).changed(
         source_sha256=source_sha256,
         secrets=plan.run.secrets,

@@ -18,7 +18,7 @@ def count_parameters(family: str, config: dict[str, Any]) -> int:
 
     Args:
         family: `model_type`.
-        config: the configuration with `head_dim`, `num_key_value_heads` and every default filled in.
+        config: the configuration with `head_dim`, `num_key_value_heads` and defaults filled in.
     """
     hidden, vocabulary = config["hidden_size"], config["vocab_size"]
     embeddings = vocabulary * hidden * (1 if config["tie_word_embeddings"] else 2)
