@@ -107,7 +107,7 @@ def read_header(path: Path) -> GgufHeader:
 
 def _check_length(path: Path, header: GgufHeader, data_start: int) -> None:
     ends = [t.offset + t.num_bytes for t in header.tensors if t.num_bytes is not None]
-    wanted = data_start + max(ends, default=0)
+    wanted = data_start + max(ends) if ends else 0
     actual = path.stat().st_size
     if actual < wanted:
         raise ModelError(
