@@ -51,12 +51,17 @@ class LineSplitter:
     def _pieces(self, line: bytes) -> list[bytes]:
         pieces = []
         while len(line) > self._limit:
-            cut = self._limit
-            while cut > self._limit - 4 and line[cut] & 0xC0 == 0x80:  # inside a character
-                cut -= 1
+            # Back to where a character begins, which is at most 3 bytes; garbage is cut anywhere.
+            starts = (at for at in range(self._limit, self._limit - 4, -1) if _starts(line[at]))
+            cut = next(starts, self._limit)
             pieces.append(line[:cut])
             line = line[cut:]
         return [*pieces, line]
+
+
+def _starts(byte: int) -> bool:
+    """Whether a byte begins a character in UTF-8."""
+    return byte & 0xC0 != 0x80
 
 
 def shown(line: bytes) -> str:

@@ -63,6 +63,7 @@ class JobRunner:
                 ending = self._try_again(ending, leash)
         finally:
             leash.release()
+        self._answer(self._inbox.new_requests(), "refused", "the job has ended")
         write_result(self._run)
         return ending.exit_code
 
@@ -156,13 +157,21 @@ class JobRunner:
             live = [request for request in asked if not self._inbox.expired(request)]
             wish = self._inbox.signalled()
             if live:
-                with Recorder(self._run, writer="runner", attempt=self._job.attempt) as recorder:
-                    for request in live:
-                        self._inbox.answer(request, recorder, "delivered", "between attempts")
+                self._answer(live, "delivered", "between two attempts")
                 wish = wish or "stop"
             if wish is not None or time.monotonic() >= until:
                 return wish
             time.sleep(0.1)
+
+    def _answer(self, requests: Sequence[ControlRequest], outcome: str, reason: str) -> None:
+        """Answer what no supervision could."""
+        if not requests:
+            return
+        recorder = Recorder(self._run, writer="runner", attempt=self._job.attempt)
+        for request in requests:
+            self._inbox.answer(request, recorder, outcome, reason)
+        with contextlib.suppress(GymError):  # a full disk is the engine's to report
+            recorder.close()
 
 
 def _ends(request: ControlRequest) -> bool:
