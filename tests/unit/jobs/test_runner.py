@@ -37,8 +37,8 @@ def kinds(run):
     return [event["kind"] for event in read_stream(run, "events")]
 
 
-def test_events_heartbeat_logs_and_files_of_a_plain_run(run, start):
-    assert start().wait(60) == 0
+def test_events_heartbeat_logs_and_files_of_a_plain_run(run, run_here):
+    assert run_here() == 0
     assert kinds(run) == ["engine_started", "attempt_ended"]
     assert read_stream(run, "heartbeat")[0]["phase"] == "running"
     said = [record["text"] for record in read_stream(run, "logs")]
@@ -48,21 +48,20 @@ def test_events_heartbeat_logs_and_files_of_a_plain_run(run, start):
     assert read_result(run).wall_s > 0
 
 
-def test_the_command_is_filled_in_and_runs_in_the_source(run, start):
+def test_the_command_is_filled_in_and_runs_in_the_source(run, run_here):
     source, sha256 = pack({"data.txt": b"words"})
     run.source_archive.write_bytes(source)
     command = ("sh", "-c", "echo {run}; {python} -c 'print(open(\"data.txt\").read())'")
     job = shell("").changed(groups=(NodeGroup(command=command),), source_sha256=sha256)
-    assert start(job=job).wait(60) == 0
+    assert run_here(job=job) == 0
     assert [r["text"] for r in read_stream(run, "logs")] == [str(run.path), "words"]
 
 
-def test_the_runner_has_no_variables_of_a_job_around_it(run, start):
+def test_the_runner_has_no_variables_of_a_job_around_it(run, run_here, monkeypatch):
+    monkeypatch.setenv("TRAINING_GYM_RUN", "/outer")
+    monkeypatch.setenv("TRAINING_GYM_ATTEMPT", "7")
     job = shell('echo "$TRAINING_GYM_RUN $TRAINING_GYM_ATTEMPT"')
-    assert (
-        start(job=job, env={"TRAINING_GYM_RUN": "/outer", "TRAINING_GYM_ATTEMPT": "7"}).wait(60)
-        == 0
-    )
+    assert run_here(job=job) == 0
     assert read_stream(run, "logs")[0]["text"] == f"{run.path} 1"
 
 
@@ -74,8 +73,8 @@ def test_the_runner_has_no_variables_of_a_job_around_it(run, start):
         ({"secrets": ("ABSENT_TOKEN",)}, "ABSENT_TOKEN", 10),
     ],
 )
-def test_what_cannot_start_ends_in_two_lines(run, start, fields, word, code):
-    assert start(**fields, max_restarts=2).wait(60) == code
+def test_what_cannot_start_ends_in_two_lines(run, run_here, fields, word, code):
+    assert run_here(**fields, max_restarts=2) == code
     result = read_result(run)
     assert result.status == "failed"
     assert word in result.error.message
@@ -88,8 +87,8 @@ def test_a_job_that_cannot_be_read_is_said(run, capsys):
     assert "there is no" in capsys.readouterr().err
 
 
-def test_a_killed_engine_has_an_exit_file_with_the_signal(run, start):
-    assert start(job=shell("echo oops >&2; kill -9 $$")).wait(60) == 137
+def test_a_killed_engine_has_an_exit_file_with_the_signal(run, run_here):
+    assert run_here(job=shell("echo oops >&2; kill -9 $$")) == 137
     ending = read_exit(run, 1)
     assert (ending.signal, ending.stopped_by, ending.last_lines) == ("SIGKILL", None, ("oops",))
     assert "memory" in read_result(run).error.fix
@@ -165,11 +164,10 @@ def test_restarts_wait_longer_and_longer():
     assert delays == [0, 1, 2, 4, 60]
 
 
-def test_an_attempt_has_one_runner(run, start):
-    assert start().wait(60) == 0
-    again = start()
-    assert again.wait(60) == 0
-    assert "has a runner already" in again.stderr.read()
+def test_an_attempt_has_one_runner(run, run_here, capsys):
+    assert run_here() == 0
+    assert run_here() == 0
+    assert "has a runner already" in capsys.readouterr().err
     assert kinds(run) == ["engine_started", "attempt_ended"]
 
 
