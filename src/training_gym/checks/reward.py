@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 from training_gym.checks.definition import is_supervised
 from training_gym.checks.findings import error, warning
@@ -106,13 +108,13 @@ async def _trials(subject: Subject, reward: RewardSpec, tasks: Sequence[Task]) -
     ) as runner:
         for task in tasks:
             outputs = outputs_for(task)
-            judged = await runner.judge(
-                [played(task, text, n) for n, text in enumerate(outputs.values())]
-            )
-            trials += [
-                Trial(task, output, judgement)
-                for output, judgement in zip(outputs, judged, strict=True)
-            ]
+            episodes = [played(task, text, n) for n, text in enumerate(outputs.values())]
+            try:
+                async with asyncio.timeout(TRIAL_TIMEOUT_S + 1):
+                    judged = await runner.judge(episodes)
+            except TimeoutError:
+                judged = [Judgement(None, None, "timeout")] * len(episodes)
+            trials += map(Trial, repeat(task), outputs, judged)
             if any(judgement.kind == "timeout" for judgement in judged):
                 break
     return trials
