@@ -100,15 +100,14 @@ class Subject:
             return error
 
     @cached_property
-    def prompt_tokens(self) -> tuple[int, ...] | None:
+    def prompt_tokens(self) -> tuple[int, ...] | GymError | None:
         """Length of each of the first `MEASURED_PROMPTS` prompts; None where unknown here."""
-        codec = self.codec
-        if codec is None or isinstance(codec, GymError):
-            return None
+        if self.codec is None or isinstance(self.codec, GymError):
+            return self.codec
         try:
-            return tuple(_measured(codec, task) for task in self.all_tasks[:MEASURED_PROMPTS])
-        except GymError:
-            return None
+            return tuple(_measured(self.codec, task) for task in self.all_tasks[:MEASURED_PROMPTS])
+        except GymError as error:
+            return error
 
     @cached_property
     def longest_prompt_tokens(self) -> int | None:
@@ -116,7 +115,7 @@ class Subject:
 
         A tokenizer that falls back to bytes makes no more tokens of a text than it has bytes.
         """
-        measured = self.prompt_tokens or ()
+        measured = self.prompt_tokens if isinstance(self.prompt_tokens, tuple) else ()
         rest = self.all_tasks[len(measured) :]
         bounds = [len(task.prompt_text.encode()) + TEMPLATE_TOKENS for task in rest]
         return max([*measured, *bounds], default=None)

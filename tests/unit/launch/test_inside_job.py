@@ -16,7 +16,7 @@ def reward(episode):
 SCALE = 3
 config = TrainConfig(model="smollm2-135m", dataset=["x"], reward=reward)
 run = config.launch()
-again = config.launch()
+again = config.train()
 print("launched", run, run.is_inert, run.stop(), run.resume())
 BEFORE = True
 result = run.wait()
@@ -55,22 +55,3 @@ def test_a_launch_at_top_level_does_not_break_the_import(tmp_path: Path) -> None
         "True False",
     ]
     assert done.stderr.splitlines() == ["not launching: this process only reads the definition"]
-
-
-def test_training_in_the_foreground_does_nothing_inside_a_job(tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text(SCRIPT.replace("config.launch()", "config.train()"))
-    done = subprocess.run(
-        [sys.executable, "-c", LOOK],
-        cwd=tmp_path,
-        env={
-            "PATH": "/usr/bin:/bin",
-            INSIDE_JOB: "1",
-            "PYTHONPATH": str(Path(training_gym.__file__).parents[1]),
-        },
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "reward 3" in done.stdout
