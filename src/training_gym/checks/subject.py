@@ -90,7 +90,7 @@ class Subject:
         """The model's tokenizer; None where transformers is not installed."""
         if isinstance(self.model, GymError):
             return self.model
-        if importlib.util.find_spec("transformers") is None:
+        if not _is_installed("transformers"):
             return None
         from training_gym.models.weights import load_codec
 
@@ -141,6 +141,13 @@ class Subject:
             return data.load(dataset, seed=self.run.recipe.seed, side=side, root=self.source)
         except GymError as error:
             return error
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ImportError:  # an import hook that keeps it out
+        return False
 
 
 def _measured(codec: TextCodec, task: Task) -> int:
