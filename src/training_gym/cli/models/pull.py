@@ -1,0 +1,26 @@
+"""`training-gym models pull`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from training_gym.cli.options import AsJson
+
+
+def pull(
+    name: Annotated[str, typer.Argument(help="Name, alias or Hugging Face id.")],
+    as_json: AsJson = False,
+) -> None:
+    """Fetch a model, check its hash and convert it once; prints the folder it lies in."""
+    from training_gym.cli import output
+    from training_gym.models.cards import find
+    from training_gym.models.catalogue import resolve
+
+    card = find(name)
+    folder = resolve(name, say=output.say)
+    if as_json:
+        output.emit("models.pull/1", name=card.name if card else name, path=str(folder))
+    else:
+        output.data(str(folder))
