@@ -140,8 +140,11 @@ def _address(target: Any) -> str:
 
 
 def _require_source(target: Any, name: str) -> None:
+    # A class of a notebook has no file that inspect could find, but its functions have.
+    members = vars(target).values() if inspect.isclass(target) else (target,)
     try:
-        inspect.getsource(target)
+        for member in filter(inspect.isfunction, members):
+            inspect.getsource(member)
     except (OSError, TypeError):
         raise SourceError(
             f"{name!r} was typed at a prompt that keeps no source, so it cannot travel to the job",

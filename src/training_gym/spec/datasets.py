@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, JsonValue, PrivateAttr
 
@@ -92,6 +92,12 @@ class RowsDataset(_Rows):
                 fix="give a list of rows, FileDataset, HuggingFaceDataset or GeneratedDataset",
             ) from None
         return dataset
+
+    def changed(self, **values: Any) -> Self:
+        """A copy with the given settings replaced and the same rows."""
+        copy = super().changed(**values)
+        copy._rows = self._rows
+        return copy
 
     @property
     def rows(self) -> list[Any]:

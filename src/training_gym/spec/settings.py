@@ -49,7 +49,8 @@ class Settings(BaseModel):
 
 def spec_error(cls: type[BaseModel], error: ValidationError) -> SpecError:
     """The first of pydantic's findings as our two lines."""
-    first = error.errors(include_url=False)[0]
+    # A misspelt field comes first: it explains the one that is then missing.
+    first = min(error.errors(include_url=False), key=lambda e: e["type"] != "extra_forbidden")
     path = [str(part) for part in first["loc"]]
     where = ".".join([cls.__name__, *path])
     if first["type"] == "extra_forbidden":

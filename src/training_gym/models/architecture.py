@@ -1,0 +1,222 @@
+"""What the planner needs to know of a model, from its own files and without torch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from training_gym.models.gguf_header import GgufHeader, read_header
+from training_gym.models.parameters import EXACT, count_parameters, num_experts
+from training_gym.models.safetensors_header import num_values, tensor_shapes
+from training_gym.spec.errors import ModelError
+from training_gym.spec.plan import Architecture
+
+_OTHER_NAMES = {
+    "hidden_size": ("n_embd", "d_model"),
+    "num_hidden_layers": ("n_layer", "num_layers", "n_layers"),
+    "num_attention_heads": ("n_head", "n_heads"),
+    "intermediate_size": ("n_inner", "ffn_dim", "d_ff"),
+    "max_position_embeddings": ("n_positions", "max_seq_len", "seq_length", "n_ctx"),
+}
+"""What older families call the same thing."""
+
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "gemma3_text": {
+        "vocab_size": 262_208,
+        "hidden_size": 2304,
+        "intermediate_size": 9216,
+        "num_hidden_layers": 26,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "head_dim": 256,
+        "max_position_embeddings": 131_072,
+        "tie_word_embeddings": True,
+    },
+    "smollm3": {"tie_word_embeddings": True, "num_key_value_heads": 4},
+    "qwen3": {"head_dim": 128},
+    "mistral": {"num_key_value_heads": 8},
+    "gpt2": {"tie_word_embeddings": True},
+}
+"""What a family's files leave out and its code assumes; published Gemma 3 files leave out a lot."""
+
+_GGUF_FAMILIES = {"gemma3": "gemma3_text", "qwen3moe": "qwen3_moe", "qwen2moe": "qwen2_moe"}
+_GGUF_NOT_CAUSAL = frozenset(
+    {"bert", "nomic-bert", "nomic-bert-moe", "jina-bert-v2", "jina-bert-v3", "modern-bert"}
+    | {"t5", "t5encoder", "clip", "wavtokenizer-dec", "gemma-embedding"}
+)
+_CAUSAL_ENDINGS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
+
+
+def read(path: Path | str) -> Architecture:
+    """The architecture of a model folder, an adapter's folder, a `config.json` or a GGUF file.
+
+    Raises:
+        ModelError: there is no such file, it is damaged, or the model is no causal language model.
+    """
+    path = Path(path)
+    if path.suffix.lower() == ".gguf":
+        return of_gguf(read_header(path), path)
+    folder = path.parent if path.name == "config.json" else path
+    if (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file():
+        folder = base_of_adapter(folder)
+    config = read_config(folder)
+    return of_config(config, folder)
+
+
+def base_of_adapter(folder: Path) -> Path:
+    """The base model's folder that an adapter folder names; raises `ModelError` if it is gone."""
+    config = _json(folder / "adapter_config.json")
+    base = Path(config.get("base_model_name_or_path") or "")
+    if not (base / "config.json").is_file():
+        raise ModelError(
+            f"the adapter in {folder} belongs to {str(base)!r}, which is not here",
+            fix=f"correct base_model_name_or_path in {folder / 'adapter_config.json'}",
+        )
+    return base
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The folder's `config.json`; raises `ModelError` if it is missing or damaged."""
+    file = folder / "config.json"
+    if not file.is_file():
+        raise ModelError(f"{folder} has no config.json", fix="give the folder that holds it")
+    return _json(file)
+
+
+def _json(file: Path) -> dict[str, Any]:
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{file} cannot be read: {error}", fix="fetch the model again") from error
+    if not isinstance(config, dict):
+        raise ModelError(f"{file} holds no configuration", fix="fetch the model again")
+    return config
+
+
+def check_causal(config: dict[str, Any], where: Path | str) -> None:
+    """Refuse, with a `ModelError`, what does not predict the next token of a text."""
+    names = config.get("architectures") or []
+    kind = ", ".join(names) or str(config.get("model_type"))
+    if config.get("is_encoder_decoder"):
+        reason = "an encoder-decoder model"
+    elif names and not any(name.endswith(_CAUSAL_ENDINGS) for name in names):
+        reason = "no causal language model"
+    elif "text_config" not in config and not _looks_like_decoder(config):
+        reason = "no language model"
+    else:
+        return
+    raise ModelError(
+        f"{where} is a {kind}: {reason}",
+        fix="take a model whose config.json says …ForCausalLM",
+    )
+
+
+def _looks_like_decoder(config: dict[str, Any]) -> bool:
+    return config.get("model_type") in _DEFAULTS or (
+        bool(config.get("vocab_size"))
+        and _first(config, "num_hidden_layers") is not None
+        and (bool(config.get("architectures")) or config.get("model_type") in EXACT)
+    )
+
+
+def of_config(config: dict[str, Any], where: Path | str) -> Architecture:
+    """The architecture that a configuration describes.
+
+    Args:
+        config: content of a `config.json`.
+        where: the model, for errors; where it is a folder with weights of a family whose
+            arithmetic is not known here, the parameters are counted in them.
+    """
+    check_causal(config, where)
+    full = _filled(config, where)
+    family = full["model_type"]
+    return Architecture(
+        family=family,
+        num_parameters=_num_parameters(family, full, "text_config" in config, Path(where)),
+        num_layers=full["num_hidden_layers"],
+        hidden_size=full["hidden_size"],
+        intermediate_size=full["intermediate_size"],
+        num_heads=full["num_attention_heads"],
+        num_kv_heads=full["num_key_value_heads"],
+        head_dim=full["head_dim"],
+        vocab_size=full["vocab_size"],
+        max_context_tokens=full["max_position_embeddings"],
+        tied_embeddings=full["tie_word_embeddings"],
+        experts=num_experts(full),
+        experts_per_token=int(full.get("num_experts_per_tok") or 0) if num_experts(full) else 0,
+    )
+
+
+def _filled(config: dict[str, Any], where: Path | str) -> dict[str, Any]:
+    """The text part of a configuration, with its family's defaults and every derived size."""
+    text = dict(config.get("text_config") or config)
+    family = text.get("model_type") or str(config.get("model_type"))
+    if family == "gemma3":
+        family = "gemma3_text"
+    full: dict[str, Any] = {**_DEFAULTS.get(family, {}), **_without_none(text)}
+    full["model_type"] = family
+    for name in _OTHER_NAMES:
+        full[name] = _first(full, name)
+    if full["intermediate_size"] is None and full["hidden_size"]:
+        full["intermediate_size"] = 4 * full["hidden_size"]
+    absent = [name for name in (*_OTHER_NAMES, "vocab_size") if not full.get(name)]
+    if absent:
+        raise ModelError(
+            f"the config.json of {where} does not say {', '.join(absent)}",
+            fix="fetch the model again, or take another",
+        )
+    full.setdefault("num_key_value_heads", full["num_attention_heads"])
+    full.setdefault("head_dim", full["hidden_size"] // full["num_attention_heads"])
+    tied = config.get("tie_word_embeddings", full.get("tie_word_embeddings", False))
+    full["tie_word_embeddings"] = bool(tied)
+    return full
+
+
+def _without_none(config: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in config.items() if value is not None}
+
+
+def _first(config: dict[str, Any], name: str) -> Any:
+    names = (name, *_OTHER_NAMES[name])
+    return next((config[known] for known in names if config.get(known) is not None), None)
+
+
+def _num_parameters(family: str, full: dict[str, Any], nested: bool, folder: Path) -> int:
+    if family in EXACT and not nested:
+        return count_parameters(family, full)
+    try:
+        return num_values(tensor_shapes(folder))
+    except ModelError:
+        return count_parameters(family, full)  # No weights here yet: the arithmetic must do.
+
+
+def of_gguf(header: GgufHeader, where: Path | str) -> Architecture:
+    """The architecture that a GGUF header describes."""
+    kind = header.architecture
+    if kind in _GGUF_NOT_CAUSAL or not header.get("{arch}.block_count"):
+        raise ModelError(
+            f"{where} is a {kind or 'nameless'} model: no causal language model",
+            fix="take a model that generates text, such as a llama or qwen3",
+        )
+    heads = header.get("{arch}.attention.head_count")
+    key_heads = header.get("{arch}.attention.head_count_kv", heads)
+    hidden = header.get("{arch}.embedding_length")
+    tensors = {tensor.name: tensor for tensor in header.tensors}
+    return Architecture(
+        family=_GGUF_FAMILIES.get(kind, kind),
+        num_parameters=sum(
+            t.num_values for t in header.tensors if not t.name.startswith("rope_freqs")
+        ),
+        num_layers=header.get("{arch}.block_count"),
+        hidden_size=hidden,
+        intermediate_size=header.get("{arch}.feed_forward_length", 0),
+        num_heads=heads,
+        num_kv_heads=max(key_heads) if isinstance(key_heads, list) else key_heads,
+        head_dim=header.get("{arch}.attention.key_length") or hidden // heads,
+        vocab_size=len(header.get("tokenizer.ggml.tokens", ())),
+        max_context_tokens=header.get("{arch}.context_length"),
+        tied_embeddings="output.weight" not in tensors,
+        experts=header.get("{arch}.expert_count", 0),
+        experts_per_token=header.get("{arch}.expert_used_count", 0),
+    )

@@ -1,0 +1,144 @@
+"""The memory model of the embedded engine: what takes how much, at the worst moment.
+
+One process holds everything: weights shared by trainer and sampler, gradients and moments of what
+is trained, one micro-batch's activations, one chunk of logits, the sampler's cache. The terms are
+summed although not all peak together, so the sum is an upper estimate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from training_gym.spec.algorithms import SFT
+from training_gym.spec.plan import Architecture, Machine, MemoryEstimate
+from training_gym.spec.recipe import LocalEngine, Lora
+from training_gym.spec.run import RunSpec
+
+GIB = 2.0**30
+
+USABLE_FRACTION = 0.92
+"""Share of a device's memory that may be planned for; the rest is fragmentation and neighbours."""
+
+HOST_PROCESS_GIB = 0.6
+"""Interpreter with torch and transformers loaded, and the allocator's slack."""
+
+DEVICE_PROCESS_GIB = 0.9
+"""A CUDA context with its kernels' workspaces."""
+
+REWARD_WORKER_GIB = 0.1
+"""One worker process, before what the user's own imports take."""
+
+ACTIVATION_SLACK = 1.12
+"""Measured over counted activations: SmolLM2-135M in float32 on CPU takes 1.74 MB a token."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What the planner may choose."""
+
+    slots: int
+    token_budget: int
+    sequence_tokens: int
+
+
+def on_accelerator(engine: LocalEngine, machine: Machine) -> bool:
+    """Whether the weights lie in an accelerator's own memory."""
+    if engine.device in ("cpu", "mps"):
+        return False
+    return engine.device == "cuda" or machine.accelerator_memory_gib > 0
+
+
+def weight_bytes(engine: LocalEngine, machine: Machine) -> int:
+    """Bytes of one weight as it is held."""
+    if engine.dtype == "auto":
+        return 2 if on_accelerator(engine, machine) else 4
+    return 2 if engine.dtype == "bfloat16" else 4
+
+
+def available_gib(engine: LocalEngine, machine: Machine) -> float:
+    """Memory that may be planned for, where the weights will lie."""
+    total = (
+        machine.accelerator_memory_gib if on_accelerator(engine, machine) else machine.memory_gib
+    )
+    return total * USABLE_FRACTION
+
+
+def estimate_memory(
+    run: RunSpec, architecture: Architecture, machine: Machine, shape: Shape
+) -> MemoryEstimate:
+    """Predicted peak of training `run` with `shape`, term by term."""
+    engine = run.recipe.engine
+    held = weight_bytes(engine, machine)
+    adapter = run.recipe.adapter
+    adapted = adapter_parameters(architecture, adapter) if adapter else 0
+    trained = adapted if adapter else architecture.num_parameters
+    # AdamW keeps two moments of every trained parameter, in float32.
+    moments = 8 * trained
+    # An adapter is held and differentiated in float32 whatever the base model is held in.
+    trained_bytes = 4 if adapter else held
+    packed = max(shape.token_budget, shape.sequence_tokens)
+    return MemoryEstimate(
+        weights_gib=(architecture.num_parameters * held + 4 * adapted) / GIB,
+        gradients_gib=trained * trained_bytes / GIB,
+        optimizer_gib=moments / GIB,
+        activations_gib=packed * activation_bytes_per_token(architecture, held) / GIB,
+        logits_gib=_logits_bytes(run, architecture, shape) / GIB,
+        kv_cache_gib=_cache_bytes(run, architecture, held, shape) / GIB,
+        process_gib=_process_gib(run, machine),
+        available_gib=available_gib(engine, machine),
+    )
+
+
+def activation_bytes_per_token(architecture: Architecture, held: int) -> float:
+    r"""What one packed token keeps for the backward pass, over all layers.
+
+    Counted from the operations of a Llama layer after the method of Korthikanti et al. 2022
+    (arXiv:2205.05198, section 4), without recomputation and with attention that does not keep its
+    scores. Per layer, with hidden size $h$, attention width $a$, key-value width $k$ and MLP width
+    $f$: both norms keep input, normalised input and output ($6h$); attention keeps queries, its
+    output and that output reordered ($3a$), keys and values ($2k$) and these expanded to all heads
+    ($2a$); the gated MLP keeps both projections, the activated gate and the product ($4f$). In
+    bfloat16 each norm also keeps its input in float32 ($8h$ bytes).
+    """
+    h = architecture.hidden_size
+    attention = architecture.num_heads * architecture.head_dim
+    keys = architecture.num_kv_heads * architecture.head_dim
+    mlp = architecture.intermediate_size * max(1, architecture.experts_per_token)
+    kept = held * (6 * h + 5 * attention + 2 * keys + 4 * mlp)
+    upcast = 8 * h if held < 4 else 0
+    return ACTIVATION_SLACK * architecture.num_layers * (kept + upcast)
+
+
+def adapter_parameters(architecture: Architecture, adapter: Lora) -> int:
+    """Parameters of a low-rank adapter on every linear layer: rank x (inputs + outputs) each."""
+    h = architecture.hidden_size
+    attention = architecture.num_heads * architecture.head_dim
+    keys = architecture.num_kv_heads * architecture.head_dim
+    mlp = 3 * (h + architecture.intermediate_size) * max(1, architecture.experts)
+    widths = 2 * (h + attention) + 2 * (h + keys) + mlp
+    return adapter.rank * architecture.num_layers * widths
+
+
+def _logits_bytes(run: RunSpec, architecture: Architecture, shape: Shape) -> float:
+    """The larger of training's chunk (logits, softmax, gradient) and sampling's (logits, draw)."""
+    training = 3 * min(run.recipe.engine.logprob_chunk_tokens, shape.token_budget)
+    return 4.0 * architecture.vocab_size * max(training, 2 * shape.slots)
+
+
+def _cache_bytes(run: RunSpec, architecture: Architecture, held: int, shape: Shape) -> float:
+    """Keys and values of every slot at full length."""
+    if not samples(run):
+        return 0.0
+    per_token = 2 * architecture.num_layers * architecture.num_kv_heads * architecture.head_dim
+    return float(held * per_token * shape.slots * shape.sequence_tokens)
+
+
+def samples(run: RunSpec) -> bool:
+    """Whether the run draws tokens at all: supervised training does only to be evaluated."""
+    return not isinstance(run.recipe.algorithm, SFT) or bool(run.evaluations)
+
+
+def _process_gib(run: RunSpec, machine: Machine) -> float:
+    if on_accelerator(run.recipe.engine, machine):
+        return DEVICE_PROCESS_GIB
+    return HOST_PROCESS_GIB + REWARD_WORKER_GIB * run.recipe.reward_workers
