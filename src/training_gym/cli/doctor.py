@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def doctor(as_json: AsJson = False) -> None:
-    """Look at this machine: Python, memory, accelerator, extras, folders; with remedies.
+    """Say what this machine has and what it lacks.
 
     Ends with the exit code of a failed check if something keeps every run from working.
     """

@@ -20,7 +20,10 @@ def init(
     ] = Path(),
     as_json: AsJson = False,
 ) -> None:
-    """Write a runnable definition, with its data, to start your own from; overwrites nothing."""
+    """Write a definition to start your own from.
+
+    Files that exist are never overwritten.
+    """
     from training_gym.cli import output
     from training_gym.cli.templates import TEMPLATES, find, write
 

@@ -38,7 +38,7 @@ def quickstart(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Teach a small language model to write haiku, and see whether it got better.
+    """Teach a small model to write haiku here and now.
 
     Held-out topics are written about before and after; the verdict follows from the difference.
     """

@@ -39,9 +39,7 @@ TEMPLATES: dict[str, Template] = {
     "reasoning": Template(
         "tasks that reasoning-gym generates and judges", ("reasoning.py",), ("reasoning",)
     ),
-    "sft": Template(
-        "supervised fine-tuning on a csv file", ("sft_csv.py", "data/sft.csv")
-    ),
+    "sft": Template("supervised fine-tuning on a csv file", ("sft_csv.py", "data/sft.csv")),
     "custom-environment": Template(
         "several turns in an environment of your own", ("custom_environment.py",)
     ),
@@ -51,9 +49,7 @@ TEMPLATES: dict[str, Template] = {
 def find(name: str) -> Template:
     """The template of that name; raises `TemplateError` with the nearest one."""
     if name not in TEMPLATES:
-        raise TemplateError(
-            f"no template is called {name!r}", fix=did_you_mean(name, TEMPLATES)
-        )
+        raise TemplateError(f"no template is called {name!r}", fix=did_you_mean(name, TEMPLATES))
     return TEMPLATES[name]
 
 

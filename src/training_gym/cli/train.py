@@ -31,7 +31,10 @@ def train(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train what FILE defines. Ctrl-C finishes the step and saves; pressed again, it ends at once."""
+    """Train what a file defines.
+
+    Ctrl-C finishes the step and saves a checkpoint; pressed again, it ends at once.
+    """
     from training_gym.cli.finish import finish, started
     from training_gym.cli.following import follow
     from training_gym.launch import apply_sets, load_definition

@@ -8,7 +8,7 @@ from training_gym.cli.models.list import list_models
 from training_gym.cli.models.pull import pull
 from training_gym.cli.models.show import show
 
-app = typer.Typer(help="Models known by name.")
+app = typer.Typer(help="Models known by name: list and fetch them.")
 app.command("list")(list_models)
 app.command()(show)
 app.command()(pull)

@@ -6,7 +6,7 @@ from training_gym.cli.options import AsJson
 
 
 def list_models(as_json: AsJson = False) -> None:
-    """List the models known by name, and which are on this machine."""
+    """List the models known by name."""
     from training_gym.cli import output
     from training_gym.cli.models.cards import summary
     from training_gym.models.cards import CATALOGUE

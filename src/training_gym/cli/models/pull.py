@@ -13,7 +13,10 @@ def pull(
     name: Annotated[str, typer.Argument(help="Name, alias or Hugging Face id.")],
     as_json: AsJson = False,
 ) -> None:
-    """Fetch a model, check its hash and convert it once; prints the folder it lies in."""
+    """Fetch a model and print its folder.
+
+    Its hash is checked, and it is converted to safetensors once.
+    """
     from training_gym.cli import output
     from training_gym.models.cards import find
     from training_gym.models.catalogue import resolve

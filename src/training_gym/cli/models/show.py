@@ -13,7 +13,7 @@ def show(
     name: Annotated[str, typer.Argument(help="Name, alias or Hugging Face id.")],
     as_json: AsJson = False,
 ) -> None:
-    """Show what is known of a model before it is fetched: licence, size, where it comes from."""
+    """Show a model's licence, size and origin."""
     from training_gym.cli import output
     from training_gym.cli.models.cards import summary
     from training_gym.models.cards import get

@@ -13,7 +13,7 @@ from training_gym.cli.runs.show import show
 from training_gym.cli.runs.stop import stop
 from training_gym.cli.runs.wait import wait
 
-app = typer.Typer(help="Runs: what they are doing and what they recorded.")
+app = typer.Typer(help="Look at runs, stop them, go on with them.")
 app.command("list")(list_runs)
 for verb in (show, metrics, episodes, logs, wait, stop, resume):
     app.command()(verb)

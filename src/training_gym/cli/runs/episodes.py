@@ -19,7 +19,10 @@ def episodes(
     since: Since = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what the model was asked, what it answered and what that was worth, newest last."""
+    """Show episodes: prompts, answers, rewards.
+
+    Newest last, without their tokens.
+    """
     from training_gym.cli import output
     from training_gym.cli.runs.lookup import files_of, find_run
     from training_gym.cli.runs.paging import read_records, stamp

@@ -26,7 +26,10 @@ def logs(
     since: Since = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what the run's processes wrote, newest lines last; terminal escapes show as text."""
+    """Show what a run's processes wrote.
+
+    Newest lines last; terminal escapes are shown as text.
+    """
     from training_gym.cli import output
     from training_gym.cli.runs.lookup import files_of, find_run
     from training_gym.cli.runs.paging import read_records

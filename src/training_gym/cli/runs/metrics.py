@@ -24,7 +24,7 @@ def metrics(
     since: Since = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the numbers a run recorded, a line for each record, newest last."""
+    """Show the numbers a run recorded, newest last."""
     from training_gym.cli import output
     from training_gym.cli.runs.lookup import files_of, find_run
     from training_gym.cli.runs.paging import read_records, stamp

@@ -16,7 +16,7 @@ def resume(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Go on with a stopped, failed or lost run from its newest checkpoint."""
+    """Go on from the newest checkpoint."""
     from training_gym.cli.following import follow
     from training_gym.cli.finish import finish, started
     from training_gym.cli.runs.lookup import find_run

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def show(run_id: RunId, as_json: AsJson = False) -> None:
-    """Show one run: what defines it, how far it is, its checkpoints, how it ended."""
+    """Show one run: definition, state, checkpoints."""
     from training_gym.cli import output
     from training_gym.cli.runs.lookup import find_run
 

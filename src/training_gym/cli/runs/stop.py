@@ -16,7 +16,7 @@ def stop(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Ask a run to finish its step, save a checkpoint and end."""
+    """Ask a run to save a checkpoint and end."""
     from training_gym.cli import output
     from training_gym.cli.runs.lookup import find_run
 

@@ -16,7 +16,10 @@ def wait(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Wait until a run has ended; the exit code says how. Ctrl-C ends the waiting, not the run."""
+    """Wait until a run has ended.
+
+    The exit code says how. Ctrl-C ends the waiting, not the run.
+    """
     from training_gym.cli.following import follow
     from training_gym.cli.finish import finish
     from training_gym.cli.runs.lookup import find_run
