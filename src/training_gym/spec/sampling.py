@@ -37,6 +37,8 @@ class SampleKey(Settings):
     member: int = 0
     """Place of the episode in its group."""
     turn: int = 0
+    visit: int = 0
+    """Number of the draw that brought the task up: coming up again, it is answered anew."""
     stream: str = "train"
     """Training and each evaluation draw from different streams."""
 

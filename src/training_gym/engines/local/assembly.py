@@ -1,0 +1,306 @@
+"""From a plan to a loop that is ready to run: every part built once, in the order of need."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from training_gym import data
+from training_gym.engines.local.compute import Compute
+from training_gym.engines.local.evaluations import Evaluations, Suite
+from training_gym.engines.local.imitation import ImitationLearner
+from training_gym.engines.local.learning import PolicyLearner, training_sampling
+from training_gym.engines.local.loop import Learner, Loop, WeightsKind, read_progress
+from training_gym.engines.local.network import Network
+from training_gym.engines.local.requests import Requests
+from training_gym.engines.local.sampler import LocalSampler
+from training_gym.engines.local.state import Progress
+from training_gym.engines.local.trainer import LocalTrainer
+from training_gym.environments.single_turn import SingleTurn
+from training_gym.models import catalogue
+from training_gym.models.weights import load_codec, load_model, save_model
+from training_gym.records.checkpoints import Checkpoint, latest_valid
+from training_gym.records.recorder import Recorder
+from training_gym.records.run_directory import RunDirectory
+from training_gym.rewards import RewardRunner
+from training_gym.rollouts.judging import EpisodeJudge
+from training_gym.rollouts.runner import EpisodeRunner, Limits
+from training_gym.spec.algorithms import SFT
+from training_gym.spec.code import Code
+from training_gym.spec.datasets import Dataset
+from training_gym.spec.environment import Environment
+from training_gym.spec.episodes import Episode
+from training_gym.spec.errors import DataError, GymError
+from training_gym.spec.plan import Plan
+from training_gym.spec.rewards import WeightedReward
+from training_gym.spec.run import Eval
+from training_gym.spec.tasks import Task
+from training_gym.spec.text import TextCodec
+
+
+class Assembly:
+    """The parts of one run. Use `assemble`, which closes what needs closing."""
+
+    def __init__(self, plan: Plan, run: RunDirectory, recorder: Recorder, requests: Requests):
+        """Nothing is loaded yet."""
+        self.plan = plan
+        self.spec = plan.run
+        self.recipe = plan.run.recipe
+        self.run = run
+        self.recorder = recorder
+        self.requests = requests
+        self.compute = Compute()
+        self.judges: list[EpisodeJudge] = []
+        self._runners: dict[str, RewardRunner] = {}
+        self._stack = contextlib.AsyncExitStack()
+
+    async def loop(self) -> Loop:
+        """Build everything and take up the newest checkpoint, if there is one."""
+        prepare_torch(self.plan)
+        checkpoint, problems = latest_valid(self.run)
+        for problem in problems:
+            self.recorder.event("checkpoint_unreadable", message=problem)
+        source = await self.compute.run(self._model_folder)
+        self.codec: TextCodec = load_codec(source)
+        self.network = await self.compute.run(self._load, source, checkpoint)
+        self.sampler = LocalSampler(
+            self.network,
+            self.codec,
+            self.compute,
+            slots=self.plan.slots,
+            max_sequence_tokens=self.plan.max_sequence_tokens,
+            deterministic=self.recipe.engine.deterministic,
+        )
+        self._stack.push_async_callback(self.sampler.close)
+        self.trainer = self._make_trainer(source)
+        progress = self._restore(checkpoint)
+        learner = await self._learner(progress)
+        suites = [await self._suite(evaluation) for evaluation in self.spec.evaluations]
+        self.recorder.counters = progress.counters
+        self.recorder.attempt_started(resumed_from=checkpoint)
+        return Loop(
+            self.recipe,
+            progress,
+            run=self.run,
+            learner=learner,
+            trainer=self.trainer,
+            compute=self.compute,
+            evaluations=Evaluations(suites, self.recorder),
+            recorder=self.recorder,
+            requests=self.requests,
+            weights_kind=self._weights_kind,
+            failures=self._failures,
+        )
+
+    async def close(self) -> None:
+        """Stop workers and the compute thread."""
+        await self._stack.aclose()
+        self.compute.close()
+
+    @property
+    def _weights_kind(self) -> WeightsKind:
+        return "adapter" if self.recipe.adapter is not None else "full"
+
+    def _model_folder(self) -> Path:
+        return catalogue.resolve(self.spec.model)
+
+    def _load(self, source: Path, checkpoint: Checkpoint | None) -> Network:
+        """The network with the weights this attempt starts from."""
+        start = self.spec.resume_from_checkpoint
+        folder = checkpoint.folder if checkpoint else Path(start) if start else source
+        adapted = (folder / "adapter_config.json").is_file()
+        engine = self.recipe.engine
+        model = load_model(
+            folder,
+            dtype=torch.float32,
+            device=engine.device,
+            adapter=None if adapted else self.recipe.adapter,
+            seed=self.recipe.seed,
+        )
+        autocast = torch.bfloat16 if engine.dtype == "bfloat16" else None
+        network = Network(model, autocast=autocast)
+        model.eval()
+        difference = network.check_parity()
+        self.recorder.event("model_loaded", folder=str(folder), parity=difference)
+        return network
+
+    def _make_trainer(self, source: Path) -> LocalTrainer:
+        per_batch = (
+            1 if isinstance(self.recipe.algorithm, SFT) else self.recipe.optimizer_steps_per_batch
+        )
+
+        def save_weights(folder: Path) -> None:
+            save_model(self.network.model, source, folder)
+
+        return LocalTrainer(
+            self.network,
+            self.recipe,
+            token_budget=self.plan.token_budget,
+            total_steps=self.recipe.num_steps * per_batch,
+            save_weights=save_weights,
+        )
+
+    def _restore(self, checkpoint: Checkpoint | None) -> Progress:
+        if checkpoint is None:
+            return Progress()
+        self.trainer.load(str(checkpoint.resume))
+        progress = read_progress(checkpoint)
+        self.sampler.version = progress.policy_version
+        return progress
+
+    async def _learner(self, progress: Progress) -> Learner:
+        dataset = self.spec.dataset
+        assert dataset is not None
+        side = "train" if dataset.eval_fraction > 0 else "all"
+        stream = data.TaskStream(self._tasks(dataset, side), self.recipe.seed)
+        if progress.tasks:
+            stream.restore(progress.tasks)
+        algorithm = self.recipe.algorithm
+        if isinstance(algorithm, SFT):
+            return ImitationLearner(
+                self.recipe,
+                tasks=stream,
+                codec=self.codec,
+                sampler=self.sampler,
+                trainer=self.trainer,
+                compute=self.compute,
+                max_sequence_tokens=self.plan.max_sequence_tokens,
+            )
+        judge = await self._judge(self.spec.reward or data.own_reward(dataset))
+        judge.num_judged, judge.num_failed = progress.num_judged, progress.num_failed
+        return PolicyLearner(
+            self.recipe,
+            algorithm,
+            tasks=stream,
+            runner=self._runner(self.spec.environment),
+            judge=judge,
+            sampler=self.sampler,
+            trainer=self.trainer,
+            compute=self.compute,
+            on_episode=self.recorder.episode,
+        )
+
+    async def _suite(self, evaluation: Eval) -> Suite:
+        held_out = evaluation.dataset == self.spec.dataset
+        tasks = self._tasks(evaluation.dataset, "eval" if held_out else "all")
+        own = data.own_reward(evaluation.dataset)
+        sampling = evaluation.sampling or training_sampling(self.recipe)
+        if sampling.max_tokens is None:
+            sampling = sampling.changed(max_tokens=self.recipe.max_response_tokens)
+        return Suite(
+            name=evaluation.name,
+            tasks=tasks,
+            runner=self._runner(evaluation.environment or self.spec.environment),
+            judge=await self._judge(evaluation.reward or self.spec.reward or own),
+            samples=evaluation.samples,
+            sampling=sampling,
+            every=evaluation.every,
+        )
+
+    def _tasks(self, dataset: Dataset, side: Any) -> tuple[Task, ...]:
+        """Tasks whose prompts fit; those that do not are counted and reported."""
+        found = data.load(dataset, seed=self.recipe.seed, side=side, root=self.run.source)
+        limit = min(
+            self.recipe.max_prompt_tokens or self.plan.max_sequence_tokens,
+            self.plan.max_sequence_tokens - 1,
+        )
+        kept, dropped = data.drop_long(found.tasks, self._prompt_tokens, limit)
+        self.recorder.event(
+            "tasks_loaded",
+            side=side,
+            tasks=len(kept),
+            too_long=dropped,
+            sha256=found.sha256,
+            report=found.report.model_dump(),
+        )
+        if not kept:
+            raise DataError(
+                f"none of {len(found.tasks)} prompts fits {limit} tokens",
+                fix="raise max_prompt_tokens or shorten the prompts",
+            )
+        return kept
+
+    def _prompt_tokens(self, task: Task) -> int:
+        if isinstance(task.prompt, str):
+            return len(self.codec.begin()) + len(self.codec.encode(task.prompt))
+        return len(self.codec.encode(self.codec.render(task.prompt)))
+
+    def _runner(self, environment: Code | None) -> EpisodeRunner:
+        return EpisodeRunner(
+            self.sampler,
+            self.codec,
+            _environment(environment),
+            seed=self.recipe.seed,
+            limits=Limits(self.recipe.max_turns, self.recipe.episode_timeout_s),
+            presence=self.sampler.presence,
+        )
+
+    async def _judge(self, reward: WeightedReward | Code | None) -> EpisodeJudge:
+        rewards = None if reward is None else await self._reward_runner(reward)
+        judge = EpisodeJudge(rewards, self._reward_failed)
+        self.judges.append(judge)
+        return judge
+
+    async def _reward_runner(self, reward: WeightedReward | Code) -> RewardRunner:
+        """One pool of workers for each different reward."""
+        key = reward.model_dump_json()
+        if key not in self._runners:
+            runner = RewardRunner(
+                reward,
+                timeout_s=self.recipe.reward_timeout_s,
+                workers=self.recipe.reward_workers,
+                source_root=self.run.source,
+            )
+            self._runners[key] = await self._stack.enter_async_context(runner)
+        return self._runners[key]
+
+    def _reward_failed(self, episode: Episode, kind: str, message: str) -> None:
+        self.recorder.event(
+            "reward_failed", episode=episode.id, task=episode.task.id, failure=kind, message=message
+        )
+
+    def _failures(self) -> tuple[int, int]:
+        training = self.judges[:1]
+        return (
+            sum(judge.num_judged for judge in training),
+            sum(judge.num_failed for judge in training),
+        )
+
+
+@contextlib.asynccontextmanager
+async def assemble(
+    plan: Plan, run: RunDirectory, recorder: Recorder, requests: Requests
+) -> AsyncIterator[Loop]:
+    """The loop of a plan; on leaving, everything it started is closed."""
+    assembly = Assembly(plan, run, recorder, requests)
+    try:
+        yield await assembly.loop()
+    finally:
+        await assembly.close()
+
+
+def prepare_torch(plan: Plan) -> None:
+    """Threads and determinism, before any tensor is made."""
+    engine = plan.run.recipe.engine
+    if engine.threads is not None:
+        torch.set_num_threads(engine.threads)
+    torch.manual_seed(plan.run.recipe.seed)
+    if engine.deterministic and engine.device == "cpu":
+        torch.use_deterministic_algorithms(True)
+
+
+def _environment(code: Code | None) -> Environment:
+    if code is None:
+        return SingleTurn()
+    loaded: Any = code.load()
+    made = loaded() if isinstance(loaded, type) else loaded
+    if not isinstance(made, Environment):
+        raise GymError(
+            f"{code.ref} has no method run(task, policy, ctx)",
+            fix="write an environment as a class with async def run(self, task, policy, ctx)",
+        )
+    return made

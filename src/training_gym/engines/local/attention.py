@@ -1,0 +1,283 @@
+"""Attention over packed tokens, for training and for decoding, inside any `transformers` model.
+
+A model called with `attn_implementation="training_gym"` skips its own masks and hands query, key
+and value of every layer to `attend`, together with the `layout` given to the model's forward. The
+batch dimension is always 1: all sequences of a pass lie one after another in one row, so no
+padding is ever computed. What may see what is the layout's business:
+
+- `PackedLayout` (training): segments, each causal in itself and after a chain of prefixes, so a
+  group's prompt is computed once for all its answers.
+- `SlotLayout` (sampling): every segment appends to a row of the key/value cache.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+
+from training_gym.engines.local.cache import SlotCache
+
+IMPLEMENTATION = "training_gym"
+"""Name under which the attention is registered with `transformers`."""
+
+
+@dataclass(frozen=True)
+class LayerOptions:
+    """What one layer asks of attention."""
+
+    layer: int
+    scaling: float
+    window: int | None = None
+    """Keys further back than this are not seen (sliding window)."""
+    softcap: float | None = None
+    sinks: torch.Tensor | None = None
+    """Per head, a logit that takes part in the softmax and has no value (gpt-oss)."""
+
+
+class Layout(Protocol):
+    """Where the tokens of a pass belong."""
+
+    def attention(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: LayerOptions
+    ) -> torch.Tensor:
+        """Attend; query (1, H, N, D), key and value (1, K, N, D), result (1, H, N, D)."""
+        ...
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A run of packed tokens: causal in itself, after the whole of each prefix."""
+
+    start: int
+    length: int
+    prefix: tuple[tuple[int, int], ...] = ()
+    """(start, length) ranges of packed tokens that come before it, in order."""
+
+    @property
+    def prefix_length(self) -> int:
+        """Tokens before the segment, which is also the position of its first token."""
+        return sum(length for _, length in self.prefix)
+
+
+@dataclass
+class PackedLayout:
+    """Segments of one packed row; together they cover it."""
+
+    segments: tuple[Segment, ...]
+    _masks: dict[tuple[int, int, int | None], torch.Tensor | None] = field(default_factory=dict)
+
+    def attention(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: LayerOptions
+    ) -> torch.Tensor:
+        """See `Layout`."""
+        outputs = []
+        for segment in self.segments:
+            own = slice(segment.start, segment.start + segment.length)
+            ranges = [slice(start, start + length) for start, length in segment.prefix] + [own]
+            keys = _gather(key, ranges)
+            values = _gather(value, ranges)
+            mask = self._mask(segment, options.window, query.device)
+            outputs.append(_attend(query[:, :, own], keys, values, mask, options))
+        return torch.cat(outputs, dim=2) if len(outputs) > 1 else outputs[0]
+
+    def _mask(
+        self, segment: Segment, window: int | None, device: torch.device
+    ) -> torch.Tensor | None:
+        total = segment.prefix_length + segment.length
+        if window is not None and window >= total:
+            window = None
+        shape = (segment.prefix_length, segment.length, window)
+        if shape not in self._masks:
+            plain = segment.prefix_length == 0 and window is None
+            self._masks[shape] = (
+                None if plain else causal_mask(segment.prefix_length, total, window, device)
+            )
+        return self._masks[shape]
+
+
+@dataclass
+class SlotLayout:
+    """Each segment appends to one cache row. One token a row takes the batched path."""
+
+    cache: SlotCache
+    rows: tuple[int, ...]
+    lengths: tuple[int, ...]
+    """New tokens per row, in the order they are packed."""
+    starts: tuple[int, ...]
+    """Tokens each row already holds."""
+    _masks: dict[tuple[int, int | None], torch.Tensor | None] = field(default_factory=dict)
+
+    def attention(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: LayerOptions
+    ) -> torch.Tensor:
+        """See `Layout`."""
+        if self.is_decode:
+            return self._decode(query, key, value, options)
+        outputs = []
+        offset = 0
+        for index, (row, start, length) in enumerate(
+            zip(self.rows, self.starts, self.lengths, strict=True)
+        ):
+            new = slice(offset, offset + length)
+            offset += length
+            self.cache.write(options.layer, row, start, key[0, :, new], value[0, :, new])
+            keys, values = self.cache.read(options.layer, row, start + length)
+            mask = self._prefill_mask(index, options.window, query.device)
+            outputs.append(_attend(query[:, :, new], keys, values, mask, options))
+        return torch.cat(outputs, dim=2) if len(outputs) > 1 else outputs[0]
+
+    @property
+    def is_decode(self) -> bool:
+        """Whether rows 0…n-1 get exactly one token each."""
+        return all(length == 1 for length in self.lengths) and self.rows == tuple(
+            range(len(self.rows))
+        )
+
+    def _prefill_mask(
+        self, index: int, window: int | None, device: torch.device
+    ) -> torch.Tensor | None:
+        start, length = self.starts[index], self.lengths[index]
+        if window is not None and window >= start + length:
+            window = None
+        if start == 0 and window is None:
+            return None
+        if (index, window) not in self._masks:
+            self._masks[index, window] = causal_mask(start, start + length, window, device)
+        return self._masks[index, window]
+
+    def _decode(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: LayerOptions
+    ) -> torch.Tensor:
+        num_rows = len(self.rows)
+        self.cache.append(
+            options.layer, self.starts, key[0].transpose(0, 1), value[0].transpose(0, 1)
+        )
+        longest = max(self.starts) + 1
+        keys, values = self.cache.active(options.layer, num_rows, longest)
+        _, num_heads, _, head_dim = query.shape
+        num_kv = keys.shape[1]
+        # Heads that share keys become the query positions of that key head: no key is copied.
+        grouped = query[0].transpose(0, 1).reshape(num_rows, num_kv, num_heads // num_kv, head_dim)
+        mask = self._decode_mask(longest, options.window, query.device)
+        if options.sinks is not None or options.softcap is not None:
+            sinks = None if options.sinks is None else options.sinks.view(1, num_kv, -1, 1)
+            output = _explicit(grouped, keys, values, mask, options, sinks)
+        else:
+            output = F.scaled_dot_product_attention(
+                grouped, keys, values, attn_mask=mask, scale=options.scaling
+            )
+        return output.reshape(num_rows, num_heads, values.shape[-1]).transpose(0, 1).unsqueeze(0)
+
+    def _decode_mask(
+        self, longest: int, window: int | None, device: torch.device
+    ) -> torch.Tensor | None:
+        """Which of `longest` keys each row sees: (rows, 1, 1, longest); None: all of them."""
+        if min(self.starts) + 1 == longest and (window is None or window >= longest):
+            return None
+        if (-1, window) not in self._masks:
+            last = torch.tensor(self.starts, device=device).view(-1, 1)
+            positions = torch.arange(longest, device=device).view(1, -1)
+            seen = positions <= last
+            if window is not None:
+                seen &= positions > last - window
+            self._masks[-1, window] = seen[:, None, None, :]
+        return self._masks[-1, window]
+
+
+def causal_mask(start: int, total: int, window: int | None, device: torch.device) -> torch.Tensor:
+    """Who sees whom: queries at positions start…total-1, keys at 0…total-1; True is seen."""
+    queries = torch.arange(start, total, device=device).view(-1, 1)
+    keys = torch.arange(total, device=device).view(1, -1)
+    seen = keys <= queries
+    if window is not None:
+        seen &= keys > queries - window
+    return seen
+
+
+def attend(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    *,
+    scaling: float,
+    layout: Layout,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: torch.Tensor | None = None,
+    **_: object,
+) -> tuple[torch.Tensor, None]:
+    """The function registered with `transformers`; result (1, N, H, D)."""
+    options = LayerOptions(
+        layer=int(module.layer_idx),  # type: ignore[arg-type]
+        scaling=scaling,
+        window=sliding_window,
+        softcap=softcap,
+        sinks=s_aux,
+    )
+    return layout.attention(query, key, value, options).transpose(1, 2), None
+
+
+def register() -> None:
+    """Make the attention known to `transformers`; harmless when repeated."""
+    from transformers import AttentionInterface
+
+    AttentionInterface.register(IMPLEMENTATION, attend)
+
+
+def _gather(tensor: torch.Tensor, ranges: list[slice]) -> torch.Tensor:
+    if len(ranges) == 1:
+        return tensor[:, :, ranges[0]]
+    return torch.cat([tensor[:, :, part] for part in ranges], dim=2)
+
+
+def _attend(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None,
+    options: LayerOptions,
+) -> torch.Tensor:
+    """One segment: query (1, H, n, D), key and value (1, K, m, D); mask None is plainly causal."""
+    if options.sinks is not None or options.softcap is not None:
+        repeats = query.shape[1] // key.shape[1]
+        key = key.repeat_interleave(repeats, dim=1)
+        value = value.repeat_interleave(repeats, dim=1)
+        if mask is None:
+            mask = causal_mask(0, key.shape[2], None, query.device)
+        sinks = None if options.sinks is None else options.sinks.view(1, -1, 1, 1)
+        return _explicit(query, key, value, mask, options, sinks)
+    return F.scaled_dot_product_attention(
+        query,
+        key,
+        value,
+        attn_mask=mask,
+        is_causal=mask is None,
+        scale=options.scaling,
+        enable_gqa=query.shape[1] != key.shape[1],
+    )
+
+
+def _explicit(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None,
+    options: LayerOptions,
+    sinks: torch.Tensor | None,
+) -> torch.Tensor:
+    """Attention written out, for what the fused kernel does not know."""
+    scores = torch.matmul(query, key.transpose(2, 3)) * options.scaling
+    if options.softcap is not None:
+        scores = torch.tanh(scores / options.softcap) * options.softcap
+    if mask is not None:
+        scores = scores.masked_fill(~mask, float("-inf"))
+    if sinks is None:
+        return torch.matmul(torch.softmax(scores.float(), dim=-1).to(value.dtype), value)
+    column = sinks.expand(scores.shape[0], -1, scores.shape[2], 1).to(scores.dtype)
+    weights = torch.softmax(torch.cat([scores, column], dim=-1).float(), dim=-1)
+    return torch.matmul(weights[..., :-1].to(value.dtype), value)

@@ -1,0 +1,119 @@
+"""Drawing tokens: random numbers that depend on the request alone, and the distribution drawn from.
+
+One uniform number decides one token, by inversion of the cumulative distribution. The number is a
+hash of (seed, stream, task, visit, member, turn) advanced by the position (SplitMix64, Steele et
+al. 2014), so what is drawn for a request never depends on what else is in the batch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from training_gym.spec.sampling import SampleKey, Sampling
+
+_MASK = (1 << 64) - 1
+_GOLDEN = 0x9E3779B97F4A7C15
+
+
+def stream_of(key: SampleKey) -> int:
+    """64 bits in which different keys differ everywhere."""
+    text = "\0".join(
+        (str(key.seed), key.stream, key.task, str(key.visit), str(key.member), str(key.turn))
+    )
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "little")
+
+
+def uniform(stream: int, position: int) -> float:
+    """The number in [0, 1) for one position of a stream, with 53 random bits."""
+    z = (stream + (position + 1) * _GOLDEN) & _MASK
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
+    return ((z ^ (z >> 31)) >> 11) * 2.0**-53
+
+
+@dataclass(frozen=True)
+class Draw:
+    """What one row asks for at this step."""
+
+    sampling: Sampling
+    uniform: float
+    banned: tuple[int, ...] = ()
+    """Tokens that cannot be drawn (stop tokens before `min_tokens`)."""
+
+
+def draw(logits: torch.Tensor, draws: Sequence[Draw]) -> tuple[list[int], list[float]]:
+    """One token and its log-probability for each row of `logits` (n, vocabulary), float32.
+
+    The log-probability is under the distribution drawn from: after temperature, top-k and top-p.
+    At temperature 0 the most probable token is taken, and its log-probability is that of the
+    unchanged distribution.
+    """
+    for row, wish in enumerate(draws):
+        if wish.banned:
+            logits[row, list(wish.banned)] = float("-inf")
+    temperatures = torch.tensor(
+        [wish.sampling.temperature or 1.0 for wish in draws], device=logits.device
+    )
+    if any(wish.sampling.temperature not in (0.0, 1.0) for wish in draws):
+        logits = logits / temperatures.unsqueeze(1)
+    for row, wish in enumerate(draws):
+        if wish.sampling.top_k or wish.sampling.top_p < 1:
+            logits[row] = truncated(logits[row], wish.sampling.top_k, wish.sampling.top_p)
+    top = logits.amax(dim=1, keepdim=True)
+    weights = torch.exp(logits - top)
+    totals = weights.sum(dim=1, keepdim=True)
+    targets = torch.tensor([[wish.uniform] for wish in draws], device=logits.device)
+    tokens = _invert(weights, targets * totals)
+    greedy = [row for row, wish in enumerate(draws) if wish.sampling.temperature == 0]
+    if greedy:
+        tokens[greedy] = logits[greedy].argmax(dim=1, keepdim=True)
+    logprobs = logits.gather(1, tokens) - top - torch.log(totals)
+    return tokens.squeeze(1).tolist(), logprobs.squeeze(1).tolist()
+
+
+def _invert(weights: torch.Tensor, targets: torch.Tensor, block: int = 512) -> torch.Tensor:
+    """First index whose running sum exceeds the target, (n, 1); never one of weight zero.
+
+    The sum runs over blocks first and then inside one block: two short sums instead of one of a
+    vocabulary's length, both faster and more exact in float32.
+    """
+    num_rows, width = weights.shape
+    padded = torch.nn.functional.pad(weights, (0, -width % block))
+    blocks = padded.view(num_rows, -1, block)
+    sums = blocks.sum(dim=2)
+    ends = sums.cumsum(dim=1)
+    # Rounding can put the target past the last weight; then the last token with weight is meant.
+    chosen = torch.minimum((ends <= targets).sum(dim=1), _last_positive(sums)).unsqueeze(1)
+    before = torch.where(chosen > 0, ends.gather(1, (chosen - 1).clamp(min=0)), 0.0)
+    inside = blocks.gather(1, chosen.unsqueeze(2).expand(-1, -1, block)).squeeze(1)
+    place = (inside.cumsum(dim=1) <= targets - before).sum(dim=1)
+    return chosen * block + torch.minimum(place, _last_positive(inside)).unsqueeze(1)
+
+
+def _last_positive(values: torch.Tensor) -> torch.Tensor:
+    """Index of the last positive entry of each row, (n,)."""
+    places = torch.arange(values.shape[1], device=values.device)
+    return torch.where(values > 0, places, 0).amax(dim=1)
+
+
+def truncated(logits: torch.Tensor, top_k: int, top_p: float) -> torch.Tensor:
+    """Logits (vocabulary,) with everything outside top-k and then top-p at minus infinity.
+
+    Top-p keeps the smallest set of most probable tokens whose probability reaches `top_p`
+    (Holtzman et al. 2019, arXiv:1904.09751), computed on what top-k left.
+    """
+    ordered, order = logits.sort(descending=True, stable=True)
+    keep = torch.ones_like(ordered, dtype=torch.bool)
+    if top_k:
+        keep[top_k:] = False
+    if top_p < 1:
+        kept = ordered.masked_fill(~keep, float("-inf")).softmax(dim=0)
+        keep &= kept.cumsum(dim=0) - kept < top_p
+    result = torch.full_like(logits, float("-inf"))
+    result[order[keep]] = ordered[keep]
+    return result

@@ -1,0 +1,109 @@
+"""The embedded engine as the launcher knows it: what it honours, and the job that runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from training_gym.spec.algorithms import SFT, PolicyGradient
+from training_gym.spec.engine import Support, SupportReport
+from training_gym.spec.job import Job, NodeGroup, Tap
+from training_gym.spec.plan import Plan
+from training_gym.spec.recipe import Recipe
+from training_gym.spec.run import RunSpec
+
+_SAMPLED_ONLY = ("group_size", "max_turns", "episode_timeout_s", "optimizer_steps_per_batch")
+"""Settings that mean nothing where no episodes are played to learn from."""
+
+_EPISODES_ONLY = ("sampling", "max_response_tokens", "reward_timeout_s", "reward_workers")
+"""Settings that supervised training needs for its evaluations only."""
+
+
+class LocalEngine:
+    """Implements `spec.engine.Engine` for one machine, in one process."""
+
+    name = "local"
+
+    def supports(self, run: RunSpec) -> SupportReport:
+        """See `spec.engine.Engine`. Settings nobody set are not reported."""
+        recipe = run.recipe
+        if isinstance(recipe.algorithm, SFT):
+            entries = tuple(_supervised(run))
+        else:
+            entries = tuple(_reinforced(recipe, recipe.algorithm))
+        return SupportReport(engine=self.name, entries=(*entries, *_device(recipe)))
+
+    def render(self, plan: Plan, run_id: str, attempt: int) -> Job:
+        """See `spec.engine.Engine`."""
+        return Job(
+            run_id=run_id,
+            attempt=attempt,
+            groups=(NodeGroup(command=("{python}", "-m", "training_gym.engines.local.inside")),),
+            env={"TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_TELEMETRY": "1"},
+            secrets=plan.run.secrets,
+            taps=self.taps(plan),
+            signals={"stop": "SIGINT", "stop_now": "SIGTERM", "checkpoint": "SIGUSR1"},
+            max_restarts=plan.run.recipe.max_restarts,
+        )
+
+    def taps(self, plan: Plan) -> tuple[Tap, ...]:
+        """The engine writes records itself; what it prints becomes logs."""
+        return (Tap(source="stdout"), Tap(source="stderr"))
+
+
+def _supervised(run: RunSpec) -> Iterator[Support]:
+    recipe = run.recipe
+    idle = _SAMPLED_ONLY if run.evaluations else (*_SAMPLED_ONLY, *_EPISODES_ONLY)
+    for name in idle:
+        default = Recipe.model_fields[name].get_default(call_default_factory=True)
+        value = getattr(recipe, name)
+        if name in recipe.model_fields_set and value not in (default, 1):
+            yield Support(
+                path=f"recipe.{name}",
+                verdict="refused",
+                reason=f"{name}={value!r:.40} has no effect in supervised training",
+                fix=f"leave {name} out",
+            )
+    if run.reward is not None and not run.evaluations:
+        yield Support(
+            path="reward",
+            verdict="refused",
+            reason="supervised training uses no reward, and there is no evaluation that would",
+            fix="leave reward out, or add eval_dataset=…",
+        )
+
+
+def _reinforced(recipe: Recipe, algorithm: PolicyGradient) -> Iterator[Support]:
+    sampling = recipe.sampling
+    if sampling.temperature == 0:
+        yield Support(
+            path="recipe.sampling.temperature",
+            verdict="refused",
+            reason="temperature=0 gives every episode of a group the same answer: nothing to learn",
+            fix="train with temperature=1.0 and set 0 in an Eval's sampling",
+        )
+    for name, neutral in (("top_p", 1.0), ("top_k", 0), ("min_tokens", 0)):
+        value = getattr(sampling, name)
+        if value != neutral:
+            yield Support(
+                path=f"recipe.sampling.{name}",
+                verdict="refused",
+                reason=f"{name}={value} cuts the distribution that the loss is computed on",
+                fix=f"train with {name}={neutral} and set {value} in an Eval's sampling",
+            )
+    if recipe.optimizer_steps_per_batch > recipe.prompts_per_batch:
+        yield Support(
+            path="recipe.optimizer_steps_per_batch",
+            verdict="refused",
+            reason=f"{recipe.optimizer_steps_per_batch} updates need as many groups, a batch has "
+            f"{recipe.prompts_per_batch}",
+            fix=f"lower it to {recipe.prompts_per_batch} or raise prompts_per_batch",
+        )
+
+
+def _device(recipe: Recipe) -> Iterator[Support]:
+    if recipe.engine.deterministic and recipe.engine.device in ("cuda", "mps"):
+        yield Support(
+            path="recipe.engine.deterministic",
+            verdict="approximated",
+            reason="only the CPU repeats bit for bit; on an accelerator kernels may vary",
+        )

@@ -1,0 +1,111 @@
+"""One batch of supervised fine-tuning: render the tasks' answers and learn to give them."""
+
+from __future__ import annotations
+
+from training_gym.data import TaskStream
+from training_gym.engines.local.compute import Compute
+from training_gym.engines.local.sampler import LocalSampler
+from training_gym.engines.local.state import Progress
+from training_gym.engines.local.trainer import LocalTrainer
+from training_gym.spec.engine import TrainingBatch
+from training_gym.spec.episodes import PROMPT, SAMPLED, Trajectory
+from training_gym.spec.errors import DataError, ModelError
+from training_gym.spec.recipe import Recipe
+from training_gym.spec.sampling import WeightUpdate
+from training_gym.spec.tasks import Task
+from training_gym.spec.text import TextCodec
+
+
+class ImitationLearner:
+    """Learns from given answers."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        *,
+        tasks: TaskStream,
+        codec: TextCodec,
+        sampler: LocalSampler,
+        trainer: LocalTrainer,
+        compute: Compute,
+        max_sequence_tokens: int,
+    ) -> None:
+        """The sampler only hears that the weights have changed: evaluations use it."""
+        self._recipe = recipe
+        self._tasks = tasks
+        self._codec = codec
+        self._sampler = sampler
+        self._trainer = trainer
+        self._compute = compute
+        self._max_sequence_tokens = max_sequence_tokens
+
+    async def learn(self, progress: Progress) -> tuple[Progress, dict[str, float]]:
+        """Take one batch of tasks and update the weights from their answers."""
+        tasks = self._tasks.take(self._recipe.prompts_per_batch)
+        given = [demonstration(task, self._codec) for task in tasks]
+        rows = [row for row in given if len(row.token_ids) <= self._max_sequence_tokens]
+        metrics = {"examples": float(len(rows)), "examples_too_long": float(len(given) - len(rows))}
+        step, version = progress.optimizer_step, progress.policy_version
+        if rows:
+            batch = TrainingBatch(
+                trajectories=tuple(rows),
+                advantages=tuple((0.0,) * len(row.token_ids) for row in rows),
+                weights=(1.0,) * len(rows),
+            )
+            metrics |= await self._compute.run(self._trainer.step, batch)
+            step, version = step + 1, version + 1
+            await self._sampler.update_weights(
+                WeightUpdate(version=version, base_version=version - 1)
+            )
+        progress = progress.after(
+            batch=progress.batch + 1,
+            optimizer_step=step,
+            policy_version=version,
+            drawn=progress.drawn + len(tasks),
+            tasks=self._tasks.state(),
+        )
+        return progress, metrics
+
+
+def demonstration(task: Task, codec: TextCodec) -> Trajectory:
+    """The task's prompt and its answer, end of turn included, with the loss on the answer.
+
+    Raises `DataError` for a task without a text to imitate.
+    """
+    target = task.target
+    if target is None:
+        raise DataError(
+            f"task {task.id} has no answer to imitate: {task.answer!r:.60}",
+            fix="name the column of the text to learn in output_column",
+        )
+    if isinstance(task.prompt, str):
+        prompt = [*codec.begin(), *codec.encode(task.prompt)]
+        answer = [*codec.encode(target.text), *sorted(codec.stop_ids)[:1]]
+    else:
+        prompt, answer = _rendered(task, codec)
+    return Trajectory(
+        token_ids=(*prompt, *answer),
+        flags=(PROMPT,) * len(prompt) + (SAMPLED,) * len(answer),
+        logprobs=(0.0,) * (len(prompt) + len(answer)),
+        versions=(-1,) * (len(prompt) + len(answer)),
+        prompt_length=len(prompt),
+    )
+
+
+def _rendered(task: Task, codec: TextCodec) -> tuple[list[int], list[int]]:
+    """Ids of the prompt and of the answer as the chat template writes them, up to its stop."""
+    assert task.target is not None
+    before = codec.render(task.prompt, add_generation_prompt=True)  # type: ignore[arg-type]
+    whole = codec.render(
+        [*task.prompt, task.target],  # type: ignore[list-item]
+        add_generation_prompt=False,
+    )
+    if not whole.startswith(before):
+        raise ModelError(
+            "the chat template writes an answer differently from its own generation prompt",
+            fix="use a model whose template keeps the prompt as a prefix, or input_format='raw'",
+        )
+    answer = codec.encode(whole[len(before) :])
+    stops = [place for place, token in enumerate(answer) if token in codec.stop_ids]
+    # What the template puts behind the end of the turn is never sampled, so it is not learned.
+    return codec.encode(before), answer[: stops[-1] + 1] if stops else answer

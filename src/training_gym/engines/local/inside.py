@@ -1,0 +1,59 @@
+"""The engine's process inside a job: reads the plan, trains, leaves a summary or an error.
+
+Started by the job runner as `python -m training_gym.engines.local.inside`, with the run directory
+and the attempt's number in the environment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from training_gym.records.documents import write_document
+from training_gym.records.recorder import Recorder
+from training_gym.records.run_directory import RunDirectory
+from training_gym.spec.errors import GymError
+from training_gym.spec.plan import Plan
+
+
+def main() -> int:
+    """Train; the process's exit status."""
+    run = RunDirectory(Path(os.environ["TRAINING_GYM_RUN"]))
+    attempt = int(os.environ["TRAINING_GYM_ATTEMPT"])
+    try:
+        summary = asyncio.run(_train(run, attempt))
+    except GymError as error:
+        _leave_error(run, attempt, error)
+        print(error, file=sys.stderr)  # noqa: T201
+        return error.exit_code
+    write_document(run.attempt(attempt) / "summary.json", summary)
+    return 0
+
+
+async def _train(run: RunDirectory, attempt: int) -> dict[str, Any]:
+    from training_gym.engines.local.assembly import assemble
+    from training_gym.engines.local.requests import Requests
+
+    plan = Plan.read_json(run.plan_path.read_bytes())
+    requests = Requests()
+    requests.listen()
+    with Recorder(run, writer="engine", attempt=attempt) as recorder:
+        async with assemble(plan, run, recorder, requests) as loop:
+            return await loop.run()
+
+
+def _leave_error(run: RunDirectory, attempt: int, error: GymError) -> None:
+    document = {
+        "type": type(error).__name__,
+        "message": error.message,
+        "fix": error.fix,
+        "exit_code": error.exit_code,
+    }
+    write_document(run.attempt(attempt) / "error.json", document)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

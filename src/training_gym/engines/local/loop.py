@@ -1,0 +1,163 @@
+"""The loop: evaluate, learn batch after batch, record, write checkpoints, evaluate again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import resource
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from training_gym.engines.local.compute import Compute
+from training_gym.engines.local.evaluations import Evaluations
+from training_gym.engines.local.requests import Requests
+from training_gym.engines.local.state import STATE_FILE, Progress
+from training_gym.engines.local.trainer import LocalTrainer
+from training_gym.records.checkpoints import Checkpoint, CheckpointInfo, write_checkpoint
+from training_gym.records.recorder import Recorder
+from training_gym.records.run_directory import RunDirectory
+from training_gym.spec.recipe import Recipe
+
+WeightsKind = Literal["full", "adapter"]
+
+
+class Learner(Protocol):
+    """One batch of learning, whatever is learned from."""
+
+    async def learn(self, progress: Progress) -> tuple[Progress, dict[str, float]]:
+        """Learn from one batch; the new position and the batch's metrics."""
+        ...
+
+
+class Loop:
+    """Runs a training from wherever `progress` stands to its end."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        progress: Progress,
+        *,
+        run: RunDirectory,
+        learner: Learner,
+        trainer: LocalTrainer,
+        compute: Compute,
+        evaluations: Evaluations,
+        recorder: Recorder,
+        requests: Requests,
+        weights_kind: WeightsKind,
+        failures: Callable[[], tuple[int, int]],
+    ) -> None:
+        """`failures` gives judged and failed rewards so far, to be kept over a resume."""
+        self.progress = progress
+        self._recipe = recipe
+        self._run = run
+        self._learner = learner
+        self._trainer = trainer
+        self._compute = compute
+        self._evaluations = evaluations
+        self._recorder = recorder
+        self._requests = requests
+        self._weights_kind = weights_kind
+        self._failures = failures
+        self._saved: Checkpoint | None = None
+        self._saved_batch = -1
+
+    async def run(self) -> dict[str, Any]:
+        """Train to the end or until asked to stop; the attempt's summary."""
+        if not await self._unless_stopped(self._baseline()):
+            return self._summary("stopped")
+        while self.progress.batch < self._recipe.num_steps and not self._requests.stop.is_set():
+            await self._batch()
+            if self._due():
+                await self._checkpoint()
+        if self._saved_batch != self.progress.batch:
+            await self._checkpoint()
+        if self.progress.batch < self._recipe.num_steps or self._requests.stop.is_set():
+            return self._summary("stopped")
+        if not await self._unless_stopped(self._evaluations.after(self.progress)):
+            return self._summary("stopped")
+        return self._summary("completed")
+
+    async def _baseline(self) -> None:
+        self.progress = await self._evaluations.before(self.progress)
+
+    async def _batch(self) -> None:
+        started = time.monotonic()
+        self.progress, metrics = await self._learner.learn(self.progress)
+        judged, failed = self._failures()
+        self.progress = self.progress.after(num_judged=judged, num_failed=failed)
+        self._recorder.counters = self.progress.counters
+        metrics |= await self._evaluations.between(self.progress)
+        metrics["step_seconds"] = time.monotonic() - started
+        metrics["peak_memory_gib"] = peak_memory_gib()
+        self._recorder.metrics(metrics)
+
+    def _due(self) -> bool:
+        every = self._recipe.checkpoints.every
+        asked, self._requests.checkpoint = self._requests.checkpoint, False
+        return asked or (every is not None and self.progress.batch % every == 0)
+
+    async def _checkpoint(self) -> None:
+        """Records first, then the checkpoint that refers to them."""
+        self._recorder.flush(sync=True)
+        info = CheckpointInfo(
+            kind=self._weights_kind,
+            counters=self.progress.counters,
+            position=self._recorder.position(),
+        )
+        self._saved = await self._compute.run(
+            write_checkpoint,
+            self._run,
+            self.progress.optimizer_step,
+            self._fill,
+            info,
+            self._recipe.checkpoints.keep,
+        )
+        self._saved_batch = self.progress.batch
+        self._recorder.event(
+            "checkpoint_written", step=self._saved.step, path=str(self._saved.folder)
+        )
+
+    def _fill(self, folder: Path) -> None:
+        self._trainer.export(str(folder))
+        resume = folder / "resume"
+        resume.mkdir()
+        self._trainer.save(str(resume))
+        (resume / STATE_FILE).write_text(self.progress.model_dump_json())
+
+    async def _unless_stopped(self, work: Any) -> bool:
+        """Do `work`, but drop it when a stop is asked for; whether it was finished."""
+        task = asyncio.ensure_future(work)
+        stop = asyncio.ensure_future(self._requests.stop.wait())
+        await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        if task.done():
+            task.result()
+            return True
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return False
+
+    def _summary(self, status: str) -> dict[str, Any]:
+        saved = self._saved
+        return {
+            "status": status,
+            "steps": self.progress.batch,
+            "optimizer_steps": self.progress.optimizer_step,
+            "checkpoint": None if saved is None else str(saved.folder),
+            **self._evaluations.summary(self.progress),
+        }
+
+
+def read_progress(checkpoint: Checkpoint) -> Progress:
+    """Where the loop stood when the checkpoint was written."""
+    return Progress.read(json.loads((checkpoint.resume / STATE_FILE).read_text()))
+
+
+def peak_memory_gib() -> float:
+    """Largest resident size this process has had."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return float(peak) / (2**30 if sys.platform == "darwin" else 2**20)

@@ -1,0 +1,113 @@
+"""A causal language model as the engine sees it: packed ids in, hidden states out, logits apart.
+
+Any `transformers` model whose layers take their attention from the registered interface runs here
+unchanged. That this engine's passes compute what the model's own forward computes is not assumed
+but checked once, when the model is loaded (`check_parity`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from training_gym.engines.local import attention
+from training_gym.engines.local.attention import Layout, PackedLayout, Segment
+from training_gym.spec.errors import ModelError
+
+PARITY_TOLERANCE = 1e-3
+"""Largest difference of a log-probability from the model's own forward, in float32."""
+
+
+class Network:
+    """Backbone and head of a loaded model, called with packed tokens."""
+
+    def __init__(self, model: Any, *, autocast: torch.dtype | None = None) -> None:
+        """Take over `model`: its attention is replaced, its weights are shared."""
+        attention.register()
+        self.model = model
+        self.autocast = autocast
+        self._causal_lm = model.get_base_model() if hasattr(model, "peft_config") else model
+        self._causal_lm.set_attn_implementation(attention.IMPLEMENTATION)
+        self._backbone = self._causal_lm.base_model
+        self._head = self._causal_lm.get_output_embeddings()
+        config = self._causal_lm.config.get_text_config()
+        self._softcap: float | None = getattr(config, "final_logit_softcapping", None)
+        self.vocab_size: int = config.vocab_size
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights lie."""
+        return next(self.model.parameters()).device
+
+    def trainable(self) -> list[tuple[str, torch.nn.Parameter]]:
+        """Names and parameters that training changes, in a fixed order."""
+        return [(name, p) for name, p in self.model.named_parameters() if p.requires_grad]
+
+    def hidden(self, ids: torch.Tensor, positions: torch.Tensor, layout: Layout) -> torch.Tensor:
+        """Last hidden states (N, hidden) of N packed tokens."""
+        with self._precision():
+            output = self._backbone(
+                input_ids=ids.unsqueeze(0),
+                position_ids=positions.unsqueeze(0),
+                use_cache=False,
+                layout=layout,
+            )
+        return output.last_hidden_state[0]
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Logits (n, vocabulary) in float32 of hidden states (n, hidden)."""
+        with self._precision():
+            logits = self._head(hidden)
+        logits = logits.float()
+        if self._softcap is not None:
+            logits = torch.tanh(logits / self._softcap) * self._softcap
+        return logits
+
+    @contextmanager
+    def _precision(self) -> Iterator[None]:
+        if self.autocast is None:
+            yield
+            return
+        with torch.autocast(self.device.type, dtype=self.autocast):
+            yield
+
+    @torch.no_grad()
+    def check_parity(self) -> float:
+        """Compare with the model's own forward on a short sequence; the largest difference.
+
+        Raises `ModelError` where they disagree: such a model would be trained on something else
+        than it computes.
+        """
+        ids = torch.arange(1, 13, device=self.device) * 7 % self.vocab_size
+        positions = torch.arange(len(ids), device=self.device)
+        was_training = self.model.training
+        self.model.eval()
+        try:
+            self._causal_lm.set_attn_implementation("eager")
+            expected = self._causal_lm(input_ids=ids.unsqueeze(0), use_cache=False).logits[0]
+        finally:
+            self._causal_lm.set_attn_implementation(attention.IMPLEMENTATION)
+        try:
+            layout = PackedLayout((Segment(0, 6), Segment(6, 6, prefix=((0, 6),))))
+            ours = self.logits(self.hidden(ids, positions, layout))
+        except (TypeError, AttributeError, NotImplementedError) as error:
+            raise self._refused(f"its layers do not take a layout ({error})") from error
+        finally:
+            self.model.train(was_training)
+        difference = (ours.log_softmax(-1) - expected.float().log_softmax(-1)).abs().max().item()
+        limit = PARITY_TOLERANCE if self.autocast is None else 0.5
+        if not difference <= limit:
+            raise self._refused(
+                f"log-probabilities differ by {difference:.2g} from its own forward"
+            )
+        return difference
+
+    def _refused(self, why: str) -> ModelError:
+        kind = self._causal_lm.config.model_type
+        return ModelError(
+            f"the embedded engine cannot run models of type {kind!r}: {why}",
+            fix="choose another model, such as smollm2-135m",
+        )

@@ -1,0 +1,385 @@
+"""The embedded sampler: continuous batching, one prefill per group, log-probabilities kept.
+
+`generate` may be called by any number of episodes at once. A driver task admits waiting requests
+to free cache rows, computes what their prompts need, and then draws one token for every active
+row per step; rows that end make room at once.
+
+In deterministic mode a step is taken only when every episode in play waits for the sampler, and
+requests are admitted in the order of their keys: then what is computed together, and so every
+bit of it, does not depend on the clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from training_gym.engines.local.attention import PackedLayout, Segment, SlotLayout
+from training_gym.engines.local.compute import Compute
+from training_gym.engines.local.draws import Draw, draw, stream_of, uniform
+from training_gym.engines.local.head import chunked_logprobs
+from training_gym.engines.local.network import Network
+from training_gym.engines.local.slots import SlotTable, common_prefix
+from training_gym.spec.errors import EngineError
+from training_gym.spec.sampling import (
+    Completion,
+    Prompt,
+    SampleKey,
+    Sampling,
+    StopReason,
+    WeightUpdate,
+)
+from training_gym.spec.text import TextCodec
+
+
+@dataclass
+class Request:
+    """One call of `generate` in flight."""
+
+    prompt: tuple[int, ...]
+    sampling: Sampling
+    key: SampleKey
+    session: str | None
+    future: asyncio.Future[Completion]
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
+    prefilled: int = 0
+    row: int = -1
+    stream: int = 0
+
+    @property
+    def order(self) -> tuple[str, int, str, int, int]:
+        """Where the request stands in a deterministic queue."""
+        key = self.key
+        return key.stream, key.visit, key.task, key.member, key.turn
+
+
+@dataclass
+class SamplerStatistics:
+    """What the sampler has computed since it was made."""
+
+    prefilled_tokens: int = 0
+    decoded_tokens: int = 0
+    steps: int = 0
+    seconds: float = 0.0
+
+
+class LocalSampler:
+    """Implements `spec.sampling.Sampler` over a network in this process."""
+
+    def __init__(
+        self,
+        network: Network,
+        codec: TextCodec,
+        compute: Compute,
+        *,
+        slots: int,
+        max_sequence_tokens: int,
+        prefill_tokens: int = 1024,
+        deterministic: bool = True,
+    ) -> None:
+        """Serve `network`; the cache has `slots` rows and grows to `max_sequence_tokens`."""
+        self._network = network
+        self._codec = codec
+        self._compute = compute
+        self._table: SlotTable[Request] = SlotTable(slots)
+        self._max_sequence_tokens = max_sequence_tokens
+        self._prefill_tokens = prefill_tokens
+        self._deterministic = deterministic
+        self._waiting: list[Request] = []
+        self._present: set[str] = set()
+        self._wake = asyncio.Event()
+        self._driver: asyncio.Task[None] | None = None
+        self.version = 0
+        self.statistics = SamplerStatistics()
+
+    async def generate(
+        self,
+        prompt: Prompt,
+        sampling: Sampling,
+        key: SampleKey,
+        *,
+        session: str | None = None,
+        adapter: str | None = None,
+    ) -> Completion:
+        """See `spec.sampling.Sampler`. Raises `EngineError` for what this engine cannot sample."""
+        if prompt.media:
+            raise EngineError(
+                "the embedded engine samples text only, the prompt has media",
+                fix="remove the images or choose an engine that takes them",
+            )
+        if adapter is not None:
+            raise EngineError(
+                f"no adapter is called {adapter!r} in this sampler", fix="leave adapter out"
+            )
+        if not prompt.token_ids:
+            raise EngineError("the prompt has no tokens", fix="give the task a prompt")
+        if sampling.max_tokens is None:
+            raise EngineError("max_tokens is open", fix="set sampling.max_tokens")
+        if len(prompt.token_ids) >= self._max_sequence_tokens:
+            return Completion(token_ids=(), logprobs=(), versions=(), stop_reason="context")
+        request = Request(
+            prompt.token_ids,
+            sampling,
+            key,
+            session,
+            asyncio.get_running_loop().create_future(),
+            stream=stream_of(key),
+        )
+        self._waiting.append(request)
+        self._notify()
+        try:
+            return await request.future
+        finally:
+            self._abandon(request)
+
+    async def score(self, sequences: Sequence[Sequence[int]]) -> list[list[float]]:
+        """See `spec.sampling.Sampler`."""
+        return [await self._compute.run(self._score, tuple(ids)) for ids in sequences]
+
+    async def update_weights(self, update: WeightUpdate) -> None:
+        """The network's weights have changed in place: forget what was cached under the old."""
+        await self._compute.run(self._table.forget)
+        self.version = update.version
+
+    async def end_session(self, session: str) -> None:
+        """Nothing to do: warm rows are reused or overwritten as room is needed."""
+
+    @contextlib.asynccontextmanager
+    async def presence(self, session: str) -> AsyncIterator[None]:
+        """Say that an episode is in play; in deterministic mode steps wait for its requests."""
+        self._present.add(session)
+        try:
+            yield
+        finally:
+            self._present.discard(session)
+            self._wake.set()
+
+    async def close(self) -> None:
+        """Stop the driver; requests in flight are cancelled."""
+        if self._driver is not None:
+            self._driver.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._driver
+
+    def _notify(self) -> None:
+        self._wake.set()
+        if self._driver is None or self._driver.done():
+            self._driver = asyncio.create_task(self._drive())
+
+    def _abandon(self, request: Request) -> None:
+        """Free what a cancelled or failed request holds."""
+        if request in self._waiting:
+            self._waiting.remove(request)
+        if not request.future.done():
+            request.future.cancel()
+        self._wake.set()
+
+    async def _drive(self) -> None:
+        while self._waiting or self._table.num_active:
+            await self._quiescence()
+            self._drop_abandoned()
+            self._admit_order()
+            ended: list[tuple[Request, Completion]] = []
+            try:
+                ended = await self._compute.run(self._step)
+            except Exception as error:  # boundary: the callers own the failure
+                self._fail(error)
+            for request, completion in ended:
+                if not request.future.done():
+                    request.future.set_result(completion)
+            await asyncio.sleep(0)  # callers that were answered go on before the next step
+
+    async def _quiescence(self) -> None:
+        """In deterministic mode: wait until every episode in play waits for the sampler."""
+        while self._deterministic:
+            await asyncio.sleep(0)
+            asking = [*self._waiting, *self._active()]
+            blocked = {request.session for request in asking if not request.future.done()}
+            if self._present <= blocked:
+                return
+            self._wake.clear()
+            await self._wake.wait()
+
+    def _active(self) -> list[Request]:
+        slots = self._table.slots[: self._table.num_active]
+        return [slot.owner for slot in slots if slot.owner is not None]
+
+    def _admit_order(self) -> None:
+        if self._deterministic:
+            self._waiting.sort(key=lambda request: request.order)
+
+    def _drop_abandoned(self) -> None:
+        for request in self._active():
+            if request.future.done():
+                self._retire(request)
+
+    def _fail(self, error: Exception) -> None:
+        for request in [*self._active(), *self._waiting]:
+            if not request.future.done():
+                request.future.set_exception(error)
+        for request in self._active():
+            self._retire(request)
+        self._waiting.clear()
+        self._table.forget()
+
+    def _retire(self, request: Request) -> None:
+        self._table.retire(request.row)
+        for row, slot in enumerate(self._table.slots[: self._table.num_active]):
+            if slot.owner is not None:
+                slot.owner.row = row
+
+    # Below: on the compute thread.
+
+    @torch.inference_mode()
+    def _step(self) -> list[tuple[Request, Completion]]:
+        self._admit()
+        requests = self._active()
+        if not requests:
+            return []
+        logits = self._decode(requests)
+        self.statistics.steps += 1
+        self.statistics.decoded_tokens += len(requests)
+        tokens, logprobs = draw(logits, [self._wish(request) for request in requests])
+        ended = []
+        for request, token, logprob in zip(requests, tokens, logprobs, strict=True):
+            request.tokens.append(token)
+            request.logprobs.append(logprob)
+            request.versions.append(self.version)
+            reason = self._stop_reason(request, token)
+            if reason is not None:
+                ended.append((request, _completion(request, reason)))
+        for request, _ in ended:
+            self._retire(request)
+        return ended
+
+    def _admit(self) -> None:
+        """Give rows to waiting requests and compute their prompts, shared parts once."""
+        entering: list[Request] = []
+        while self._waiting and self._table.num_active + len(entering) < len(self._table.slots):
+            entering.append(self._waiting.pop(0))
+        while entering:
+            later: list[Request] = []
+            now: list[Request] = []
+            for request in entering:
+                _, held = self._table.best_prefix(request.prompt)
+                coming = max((common_prefix(o.prompt, request.prompt) for o in now), default=0)
+                if min(coming, len(request.prompt) - 1) > held:
+                    later.append(request)  # what it shares is about to be computed
+                    continue
+                self._reserve(request)
+                request.row, held = self._table.admit(request, request.prompt)
+                request.prefilled = len(request.prompt) - held
+                now.append(request)
+            self._prefill(now)
+            entering = later
+
+    def _reserve(self, request: Request) -> None:
+        assert request.sampling.max_tokens is not None
+        longest = len(request.prompt) + request.sampling.max_tokens
+        self._table.cache.reserve(min(longest, self._max_sequence_tokens))
+
+    def _prefill(self, requests: Sequence[Request]) -> None:
+        """Compute all but the last token of each prompt, packed, a bounded number at a time."""
+        work: list[tuple[int, list[int]]] = []
+        for request in requests:
+            held = self._table.slots[request.row].tokens
+            missing = list(request.prompt[len(held) : -1])
+            for start in range(0, len(missing), self._prefill_tokens):
+                work.append((request.row, missing[start : start + self._prefill_tokens]))
+        while work:
+            chosen: list[tuple[int, list[int]]] = []
+            size = 0
+            for row, tokens in list(work):
+                taken = any(row == other for other, _ in chosen)
+                if taken or (chosen and size + len(tokens) > self._prefill_tokens):
+                    continue
+                chosen.append((row, tokens))
+                work.remove((row, tokens))
+                size += len(tokens)
+            self._forward(chosen)
+            self.statistics.prefilled_tokens += size
+
+    def _decode(self, requests: Sequence[Request]) -> torch.Tensor:
+        last = [(request.tokens or request.prompt)[-1] for request in requests]
+        return self._network.logits(
+            self._forward([(row, [token]) for row, token in enumerate(last)])
+        )
+
+    def _forward(self, work: Sequence[tuple[int, list[int]]]) -> torch.Tensor:
+        """Append tokens to rows; their hidden states, packed in the same order."""
+        slots = [self._table.slots[row] for row, _ in work]
+        starts = [len(slot.tokens) for slot in slots]
+        device = self._network.device
+        ids = [token for _, tokens in work for token in tokens]
+        positions = [
+            position
+            for start, (_, tokens) in zip(starts, work, strict=True)
+            for position in range(start, start + len(tokens))
+        ]
+        layout = SlotLayout(
+            self._table.cache,
+            rows=tuple(row for row, _ in work),
+            lengths=tuple(len(tokens) for _, tokens in work),
+            starts=tuple(starts),
+        )
+        hidden = self._network.hidden(
+            torch.tensor(ids, device=device), torch.tensor(positions, device=device), layout
+        )
+        for slot, (_, tokens) in zip(slots, work, strict=True):
+            slot.tokens.extend(tokens)
+        return hidden
+
+    def _wish(self, request: Request) -> Draw:
+        position = len(request.tokens)
+        early = position < request.sampling.min_tokens
+        return Draw(
+            request.sampling,
+            uniform(request.stream, position),
+            banned=tuple(self._codec.stop_ids) if early else (),
+        )
+
+    def _stop_reason(self, request: Request, token: int) -> StopReason | None:
+        sampling = request.sampling
+        if token in self._codec.stop_ids:
+            return "stop"
+        if sampling.stop and len(request.tokens) >= sampling.min_tokens:
+            # A stop text cannot span more tokens than it has bytes.
+            span = max(len(text.encode()) for text in sampling.stop)
+            tail = self._codec.decode(request.tokens[-span - 4 :])
+            if any(text in tail for text in sampling.stop):
+                return "stop"
+        if len(request.prompt) + len(request.tokens) >= self._max_sequence_tokens:
+            return "context"
+        if len(request.tokens) >= (sampling.max_tokens or 0):
+            return "length"
+        return None
+
+    @torch.inference_mode()
+    def _score(self, ids: tuple[int, ...]) -> list[float]:
+        if len(ids) < 2:
+            return [0.0] * len(ids)
+        device = self._network.device
+        tokens = torch.tensor(ids, device=device)
+        hidden = self._network.hidden(
+            tokens, torch.arange(len(ids), device=device), PackedLayout((Segment(0, len(ids)),))
+        )
+        scores = chunked_logprobs(
+            self._network, hidden[:-1], tokens[1:], temperature=1.0, chunk=512
+        )
+        return [0.0, *scores.tolist()]
+
+
+def _completion(request: Request, reason: StopReason) -> Completion:
+    return Completion(
+        token_ids=tuple(request.tokens),
+        logprobs=tuple(request.logprobs),
+        versions=tuple(request.versions),
+        stop_reason=reason,
+        prefilled=request.prefilled,
+    )
