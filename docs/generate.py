@@ -1,6 +1,6 @@
-"""Write the pages of the reference that follow from code; with --check, say whether they are current.
+"""Write the pages that follow from code; with --check, say whether they are current.
 
-    make docs
+make docs
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from training_gym.spec.errors import RecordsError
 
@@ -64,17 +64,16 @@ class Comparison:
 
 def compare(run: Run, evaluation: str) -> Comparison:
     """Compare the first and the last evaluation of that name; raises `RecordsError`."""
-    result = run.result
-    pairs = pair_up(run.episodes(stream=evaluation))
-    difference = _part(result.difference if result else None, evaluation, run.id)
+    found = _figures(run, evaluation)
+    pairs = pair_up(run.episodes(stream=f"eval:{evaluation}"))
     before, after = distinctness([(pair.before, pair.after) for pair in pairs])
     return Comparison(
         evaluation=evaluation,
         pairs=pairs,
-        baseline_mean=_part(result.baseline if result else None, evaluation, run.id)["mean"],
-        trained_mean=_part(result.final if result else None, evaluation, run.id)["mean"],
-        difference_low=difference["low"],
-        difference_high=difference["high"],
+        baseline_mean=found["baseline"]["mean"],
+        trained_mean=found["final"]["mean"],
+        difference_low=found["difference"]["low"],
+        difference_high=found["difference"]["high"],
         baseline_distinctness=before,
         trained_distinctness=after,
     )
@@ -125,12 +124,13 @@ def _pair(before: Episode, after: Episode) -> Pair:
     )
 
 
-def _part(value: object, evaluation: str, run_id: str) -> dict[str, float]:
-    """One evaluation's figures in a result."""
-    found = value.get(evaluation) if isinstance(value, dict) else None
-    if not isinstance(found, dict):
+def _figures(run: Run, evaluation: str) -> Any:
+    """One evaluation's `baseline`, `final` and `difference`, as the run's result has them."""
+    evaluations = run.result.details.get("evaluations") if run.result else None
+    found = evaluations.get(evaluation) if isinstance(evaluations, dict) else None
+    if found is None:
         raise RecordsError(
-            f"run {run_id} has no result of the evaluation {evaluation!r}",
-            fix=f"see training-gym runs logs {run_id}",
+            f"run {run.id} has no result of the evaluation {evaluation!r}",
+            fix=f"see training-gym runs logs {run.id}",
         )
     return found

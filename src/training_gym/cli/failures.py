@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
+
 from training_gym.cli.output import say, write_json
+from training_gym.spec import errors
 from training_gym.spec.errors import GymError
 
 OK = 0
@@ -89,18 +93,24 @@ def report(error: GymError, *, as_json: bool) -> int:
 def exit_codes() -> dict[int, str]:
     """Every exit code and what it means, for the reference."""
     meanings = dict(MEANINGS)
-    for kind in _kinds(GymError):
-        meaning = (kind.__doc__ or "").strip().splitlines()[0]
+    for kind in [*_kinds(errors), *_kinds(sys.modules[__name__])]:
+        if kind.exit_code in MEANINGS:
+            continue
+        meaning = f"`{kind.__name__}`: {(kind.__doc__ or '').splitlines()[0]}"
         known = meanings.get(kind.exit_code)
-        if known is None:
-            meanings[kind.exit_code] = f"{kind.__name__}: {meaning}"
-        elif kind.exit_code not in MEANINGS:
-            meanings[kind.exit_code] = f"{known} {kind.__name__}: {meaning}"
+        meanings[kind.exit_code] = meaning if known is None else f"{known} {meaning}"
     return dict(sorted(meanings.items()))
 
 
-def _kinds(root: type[GymError]) -> list[type[GymError]]:
-    return [root, *(kind for child in root.__subclasses__() for kind in _kinds(child))]
+def _kinds(module: ModuleType) -> list[type[GymError]]:
+    """The error classes that a module defines, in its order."""
+    return [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type)
+        and issubclass(value, GymError)
+        and value.__module__ == module.__name__
+    ]
 
 
 def _folded(text: str) -> str:

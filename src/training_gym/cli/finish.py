@@ -49,9 +49,7 @@ def ending(run: Run) -> dict[str, Any]:
         "status": run.status,
         "reason": found.get("reason", ""),
         "steps": found.get("steps"),
-        "baseline": found.get("baseline"),
-        "final": found.get("final"),
-        "difference": found.get("difference"),
+        "evaluations": found.get("details", {}).get("evaluations", {}),
         "checkpoint": (found.get("checkpoint") or {}).get("path"),
         "wall_s": found.get("wall_s"),
         "path": str(run.path),
@@ -88,12 +86,12 @@ def told(fields: dict[str, Any]) -> list[str]:
 
     steps = "" if fields["steps"] is None else f" after {fields['steps']} steps"
     lines = [f"{fields['status']}{steps} in {span(fields['wall_s'] or 0)}"]
-    for name, difference in (fields["difference"] or {}).items():
-        before = (fields["baseline"] or {}).get(name, {}).get("mean")
-        after = (fields["final"] or {}).get(name, {}).get("mean")
+    for name, found in fields["evaluations"].items():
+        change = found["difference"]
         lines.append(
-            f"{name}: {number(before)} → {number(after)}, difference {number(difference['mean'])} "
-            f"(95 % {number(difference['low'])} to {number(difference['high'])})"
+            f"{name}: {number(found['baseline']['mean'])} → {number(found['final']['mean'])}, "
+            f"difference {number(change['mean'])} "
+            f"(95 % {number(change['low'])} to {number(change['high'])})"
         )
     if fields["checkpoint"]:
         lines.append(f"checkpoint: {fields['checkpoint']}")

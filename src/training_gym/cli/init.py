@@ -13,7 +13,10 @@ from training_gym.cli.options import AsJson
 def init(
     template: Annotated[
         str | None,
-        typer.Argument(help="haiku, math, reasoning, sft or custom-environment; none: list them."),
+        typer.Argument(
+            metavar="TEMPLATE",
+            help="haiku, math, reasoning, sft or custom-environment; none: list them.",
+        ),
     ] = None,
     directory: Annotated[
         Path, typer.Argument(metavar="DIR", help="Folder to write into; made where missing.")

@@ -80,6 +80,19 @@ def span(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
+def value_at(document: Any, path: str) -> Any:
+    """The value that a dotted path leads to in plain data; list entries are named by number."""
+    here = document
+    for part in path.split("."):
+        if isinstance(here, list) and part.isdecimal() and int(part) < len(here):
+            here = here[int(part)]
+        elif isinstance(here, dict):
+            here = here.get(part)
+        else:
+            return None
+    return here
+
+
 def _cell(value: object) -> str:
     return number(value) if value is None or isinstance(value, float) else str(value)
 

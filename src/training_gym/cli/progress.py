@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from training_gym.records.run_directory import RunDirectory
 
-REWARD = "reward"
-"""Metric with the batch's mean reward."""
-LOSS = "loss"
-"""Metric shown in its place where nothing is judged, as in supervised training."""
-SPEED = "tokens_per_s"
-"""Metric with sampled or learned tokens a second."""
+SCORES = {"reward_mean": "reward", "loss": "loss"}
+"""Metrics that say what a batch was worth, and what people call them; the first found is shown."""
+TOKENS = ("sampled_tokens", "train_tokens")
+"""Metrics that count a batch's tokens; the first found is shown as a speed."""
+SECONDS = "step_seconds"
+"""Metric that every batch has: how long it took."""
 RECENT = 8
 """Steps from whose durations the time left is estimated."""
 
@@ -58,7 +58,7 @@ class Watch:
         self._run = run
         self._num_steps = _num_steps(run)
         self._metrics = self._events = ""
-        self._times: list[float] = []
+        self._seconds: list[float] = []
         self._step = 0
         self._values: dict[str, Any] = {}
         self._phase = "starting"
@@ -70,45 +70,54 @@ class Watch:
         events = read_page(self._run, "events", since=self._events)
         metrics = read_page(self._run, "metrics", since=self._metrics)
         self._events, self._metrics = events.cursor, metrics.cursor
-        for event in events.records:
-            self._hear(event)
-        for record in metrics.records:
-            self._count(record)
+        for record in sorted((*events.records, *metrics.records), key=lambda r: r["time"]):
+            if "values" in record:
+                self._count(record)
+            else:
+                self._hear(record)
         return Progress(
             step=self._step,
             num_steps=self._num_steps,
             score=self._score(),
-            tokens_per_s=_finite(self._values.get(SPEED)),
+            tokens_per_s=self._speed(),
             seconds_left=self._seconds_left(),
             phase=self._phase,
         )
 
     def _hear(self, event: dict[str, Any]) -> None:
         if event["kind"] == "attempt_started":
-            self._times.clear()
+            self._seconds.clear()
             self._phase = "starting"
-        elif event["kind"] == "phase":
-            self._phase = str(event.get("name", ""))
+        elif event["kind"] == "model_loaded":
+            self._phase = "model loaded"
+        elif event["kind"] == "evaluation_started":
+            self._phase = f"evaluating {event.get('name', '')}"
 
     def _count(self, record: dict[str, Any]) -> None:
-        if REWARD not in record["values"] and LOSS not in record["values"]:
+        seconds = _finite(record["values"].get(SECONDS))
+        if seconds is None:
             return
         self._step = record["batch"] or self._step
         self._values = record["values"]
-        self._times = [*self._times[-RECENT:], record["time"]]
+        self._seconds = [*self._seconds[1 - RECENT :], seconds]
+        self._phase = ""
 
     def _score(self) -> tuple[str, float] | None:
-        for name in (REWARD, LOSS):
+        for name, called in SCORES.items():
             value = _finite(self._values.get(name))
             if value is not None:
-                return name, value
+                return called, value
         return None
 
+    def _speed(self) -> float | None:
+        counts = (_finite(self._values.get(name)) for name in TOKENS)
+        tokens = next((count for count in counts if count is not None), None)
+        return None if tokens is None or not self._seconds[-1] else tokens / self._seconds[-1]
+
     def _seconds_left(self) -> float | None:
-        if self._num_steps is None or len(self._times) < 2:
+        if self._num_steps is None or not self._seconds:
             return None
-        durations = [b - a for a, b in zip(self._times, self._times[1:], strict=False)]
-        return statistics.median(durations) * max(0, self._num_steps - self._step)
+        return statistics.median(self._seconds) * max(0, self._num_steps - self._step)
 
 
 def _num_steps(run: RunDirectory) -> int | None:

@@ -45,7 +45,7 @@ def quickstart(
     from training_gym.cli import output
     from training_gym.cli.finish import finish
     from training_gym.cli.following import follow
-    from training_gym.launch import apply_sets, load_definition
+    from training_gym.launch import apply_sets, load_definition, prepare, submit
 
     file = place_tutorial()
     changes = [f"recipe.seed={seed}", *(SMOKE if smoke else ()), *(sets or ())]
@@ -53,7 +53,7 @@ def quickstart(
     if smoke:
         config = config.changed(model=tiny_model())
     introduce(config, file)
-    run = config.launch()
+    run = submit(prepare(config, say=output.say))
     output.say(f"run {run.id}")
     interrupted = follow(run)
     if run.status != "completed":

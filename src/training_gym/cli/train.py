@@ -35,9 +35,10 @@ def train(
 
     Ctrl-C finishes the step and saves a checkpoint; pressed again, it ends at once.
     """
+    from training_gym.cli import output
     from training_gym.cli.finish import finish, started
     from training_gym.cli.following import follow
-    from training_gym.launch import apply_sets, load_definition
+    from training_gym.launch import apply_sets, load_definition, prepare, submit
 
     config = apply_sets(load_definition(definition), sets or ())
     if dry_run:
@@ -45,12 +46,10 @@ def train(
 
         show_plan(config, as_json=as_json)
         return
-    run = config.launch()
+    run = submit(prepare(config, say=output.say))
     if detach:
         started(run, as_json=as_json)
         return
-    from training_gym.cli import output
-
     output.say(f"run {run.id}")
     interrupted = follow(run)
     finish(run, as_json=as_json, interrupted=interrupted)

@@ -33,7 +33,7 @@ def episodes(
         "episodes",
         since=since,
         limit=limit,
-        keep=lambda record: stream in (None, record["episode"]["stream"]),
+        keep=lambda record: _in_stream(record, stream),
     )
     if as_json:
         for record in page.records:
@@ -44,6 +44,11 @@ def episodes(
         output.say(f"{page.omitted} older episodes left out: raise --limit to see them")
     for record in page.records:
         _show(record)
+
+
+def _in_stream(record: dict[str, Any], stream: str | None) -> bool:
+    found = record["episode"]["stream"]
+    return stream is None or found in (stream, f"eval:{stream}")
 
 
 def _fields(episode: dict[str, Any]) -> dict[str, Any]:

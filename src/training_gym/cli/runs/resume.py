@@ -17,8 +17,8 @@ def resume(
     as_json: AsJson = False,
 ) -> None:
     """Go on from the newest checkpoint."""
-    from training_gym.cli.following import follow
     from training_gym.cli.finish import finish, started
+    from training_gym.cli.following import follow
     from training_gym.cli.runs.lookup import find_run
 
     run = find_run(run_id)

@@ -28,7 +28,7 @@ def show(run_id: RunId, as_json: AsJson = False) -> None:
     output.data(f"{'step':<12}{fields['step']}{total}, attempt {fields['attempts']}")
     for path, origin in fields["origins"].items():
         if origin == "user":
-            output.data(f"{'set':<12}{path} = {_value_at(fields['run'], path)}")
+            output.data(f"{'set':<12}{path} = {output.value_at(fields['run'], path)}")
     for checkpoint in fields["checkpoints"]:
         output.data(f"{'saved':<12}step {checkpoint['step']}, {checkpoint['path']}")
 
@@ -64,16 +64,3 @@ def _fields(run: Run) -> dict[str, Any]:
         ],
         "parents": list(manifest.parents),
     }
-
-
-def _value_at(run: Any, path: str) -> Any:
-    """The value a dotted path leads to; the rows of a list are named by number."""
-    here = run
-    for part in path.split("."):
-        if isinstance(here, list) and part.isdecimal() and int(part) < len(here):
-            here = here[int(part)]
-        elif isinstance(here, dict):
-            here = here.get(part)
-        else:
-            return None
-    return here

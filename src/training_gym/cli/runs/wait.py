@@ -20,8 +20,8 @@ def wait(
 
     The exit code says how. Ctrl-C ends the waiting, not the run.
     """
-    from training_gym.cli.following import follow
     from training_gym.cli.finish import finish
+    from training_gym.cli.following import follow
     from training_gym.cli.runs.lookup import find_run
 
     run = find_run(run_id)
