@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import sys
 import traceback
@@ -13,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
 
-from training_gym.spec.code import inside_job
+from training_gym.spec.code import ResultsAsked, import_definitions, inside_job
 from training_gym.spec.errors import GymError, SourceError, SpecError, did_you_mean
 from training_gym.spec.run import RunSpec
 
@@ -69,7 +68,7 @@ def _imported(place: str) -> ModuleType:
             return _import_file(Path(place))
         sys.path.insert(0, str(Path.cwd()))
         try:
-            return importlib.import_module(place)
+            return import_definitions(place)
         except ModuleNotFoundError as error:
             if error.name is None or not place.startswith(error.name):
                 raise
@@ -103,6 +102,8 @@ def _import_file(path: Path) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
+    except ResultsAsked:
+        return module
     except GymError:
         del sys.modules[name]
         raise

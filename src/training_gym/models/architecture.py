@@ -45,7 +45,8 @@ _GGUF_NOT_CAUSAL = frozenset(
     {"bert", "nomic-bert", "nomic-bert-moe", "jina-bert-v2", "jina-bert-v3", "modern-bert"}
     | {"t5", "t5encoder", "clip", "wavtokenizer-dec", "gemma-embedding"}
 )
-_CAUSAL_ENDINGS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
+_CAUSAL_ENDINGS = ("ForCausalLM", "LMHeadModel")
+_MULTIMODAL_ENDING = "ForConditionalGeneration"
 
 
 def read(path: Path | str) -> Architecture:
@@ -100,10 +101,8 @@ def check_causal(config: dict[str, Any], where: Path | str) -> None:
     kind = ", ".join(names) or str(config.get("model_type"))
     if config.get("is_encoder_decoder"):
         reason = "an encoder-decoder model"
-    elif names and not any(name.endswith(_CAUSAL_ENDINGS) for name in names):
+    elif not _predicts_text(names, config):
         reason = "no causal language model"
-    elif "text_config" not in config and not _looks_like_decoder(config):
-        reason = "no language model"
     else:
         return
     raise ModelError(
@@ -112,11 +111,13 @@ def check_causal(config: dict[str, Any], where: Path | str) -> None:
     )
 
 
-def _looks_like_decoder(config: dict[str, Any]) -> bool:
-    return config.get("model_type") in _DEFAULTS or (
-        bool(config.get("vocab_size"))
-        and _first(config, "num_hidden_layers") is not None
-        and (bool(config.get("architectures")) or config.get("model_type") in EXACT)
+def _predicts_text(names: list[str], config: dict[str, Any]) -> bool:
+    if not names:  # Files made by hand; the family must speak for itself.
+        return config.get("model_type") in EXACT
+    if any(name.endswith(_CAUSAL_ENDINGS) for name in names):
+        return True
+    return any(name.endswith(_MULTIMODAL_ENDING) for name in names) and bool(
+        config.get("text_config")
     )
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from training_gym.models.cards import CATALOGUE, all_names, find
 from training_gym.models.gguf_header import read_header
 from training_gym.models.hub import looks_like_hub_id, snapshot
+from training_gym.models.known_models import CATALOGUE, all_names, find
 from training_gym.models.pull import pull
 from training_gym.models.store import file_sha256, store
 from training_gym.spec.errors import ModelError, did_you_mean

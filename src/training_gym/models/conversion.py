@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 from training_gym.spec.errors import ModelError
+
+_NEEDED = ("torch", "transformers", "gguf", "accelerate")
+
+
+def check_converter(what: str) -> None:
+    """Raise `ModelError` where the packages that convert `what` are not installed."""
+    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ModelError(
+            f"converting {what} needs {', '.join(missing)}", fix="pip install 'training-gym[local]'"
+        )
 
 
 def convert(file: Path, directory: Path) -> None:
@@ -13,15 +25,7 @@ def convert(file: Path, directory: Path) -> None:
     Raises:
         ModelError: the extra is not installed, or the file is damaged or of an unknown kind.
     """
-    try:
-        import gguf
-        import torch
-        import transformers
-    except ImportError as error:
-        raise ModelError(
-            f"converting {file.name} needs {error.name}", fix="pip install 'training-gym[local]'"
-        ) from error
-    del gguf, torch, transformers
+    check_converter(file.name)
     from training_gym.models.weights.gguf import convert_gguf
 
     convert_gguf(file, directory)

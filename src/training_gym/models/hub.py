@@ -55,11 +55,11 @@ def snapshot(hub_id: str, revision: str | None = None) -> Path:
 
 def _download(hub_id: str, revision: str | None, **options: Any) -> str:
     import huggingface_hub as hub
-    from huggingface_hub import utils
+    from huggingface_hub.utils.tqdm import disable_progress_bars
 
     if not sys.stderr.isatty():
-        utils.disable_progress_bars()
-    return hub.snapshot_download(
+        disable_progress_bars()
+    folder: str = hub.snapshot_download(
         hub_id,
         revision=revision,
         allow_patterns=_WANTED,
@@ -67,6 +67,7 @@ def _download(hub_id: str, revision: str | None, **options: Any) -> str:
         etag_timeout=_PATIENCE_S,
         **options,
     )
+    return folder
 
 
 def _hub_answers(hub_id: str, revision: str | None) -> bool:
@@ -92,7 +93,8 @@ def _hub_answers(hub_id: str, revision: str | None) -> bool:
             f"the Hub has no model {hub_id!r}, or none that you may see",
             fix="check the spelling; for a private model `hf auth login` or set HF_TOKEN",
         ) from error
-    except (OSError, errors.HTTPError):
+    except (OSError, getattr(errors, "HTTPError", OSError)):
         # Boundary with the network: no route, no name, no answer, a proxy's refusal, offline mode.
+        # The second is the base error of whichever HTTP client this huggingface_hub uses.
         return False
     return True

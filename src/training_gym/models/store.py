@@ -42,7 +42,8 @@ def store(name: str, fill: Callable[[Path], dict[str, JsonValue]]) -> Path:
     with storage_errors(place), _locked(place):
         if stored(name) is not None:
             return place
-        making = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=place.parent))
+        _remove_unfinished(place)
+        making = Path(tempfile.mkdtemp(prefix=f".{name}~", dir=place.parent))
         try:
             source = fill(making)
             hashes = {
@@ -53,11 +54,16 @@ def store(name: str, fill: Callable[[Path], dict[str, JsonValue]]) -> Path:
             text = json.dumps({"schema": 1, **source, "files": hashes}, indent=2)
             (making / SOURCE_FILE).write_text(text + "\n", encoding="utf-8")
             making.chmod(0o755)
-            shutil.rmtree(place, ignore_errors=True)  # An unfinished folder someone made by hand.
             making.rename(place)
         finally:
             shutil.rmtree(making, ignore_errors=True)
     return place
+
+
+def _remove_unfinished(place: Path) -> None:
+    """Clear what a killed process left, and a folder without `source.json` made by hand."""
+    for left in (*place.parent.glob(f".{place.name}~*"), place):
+        shutil.rmtree(left, ignore_errors=True)
 
 
 def file_sha256(file: Path) -> str:

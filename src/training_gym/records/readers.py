@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, get_args
 
 from training_gym.records.documents import storage_error
 from training_gym.records.lines import sidecar
@@ -118,6 +118,17 @@ def last_record(
         if newest:
             return max(newest, key=lambda record: (record["time"], record["seq"]))
     return None
+
+
+def last_seq(run: RunDirectory, writer: str, attempt: int) -> int:
+    """The last sequence number a writer has used in an attempt; -1: none."""
+    tails = [
+        _tail(segment)
+        for stream in get_args(Stream)
+        for segment in segments(run.streams / stream)
+        if segment.attempt == attempt and segment.writer.removesuffix(".spill") == writer
+    ]
+    return max((tail["seq"] for tail in tails if tail is not None), default=-1)
 
 
 @dataclass(frozen=True)
@@ -239,13 +250,16 @@ def _episode(item: _Found, sidecars: _Sidecars | None) -> Episode:
 
 
 def _tail(segment: Segment) -> dict[str, Any] | None:
-    """The last whole record of a segment, unless it is longer than what is read of the end."""
+    """The last whole record of a segment, read from its end where lines are not enormous."""
     with open(segment.path, "rb") as file:
         size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - _TAIL_BYTES))
-        lines = file.read().split(b"\n")[:-1]
-    records = (_parse(line) for line in reversed(lines))
-    return next((record for record in records if record is not None), None)
+        for start in sorted({max(0, size - _TAIL_BYTES), 0}, reverse=True):
+            file.seek(start)
+            for line in reversed(file.read().split(b"\n")[:-1]):
+                record = _parse(line)
+                if record is not None:
+                    return record
+    return None
 
 
 def _parse_cursor(since: str) -> dict[str, int]:

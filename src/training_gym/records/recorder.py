@@ -20,6 +20,7 @@ from typing import Any, Self
 from training_gym.records.checkpoints import Checkpoint, Position
 from training_gym.records.documents import encode, storage_error
 from training_gym.records.lines import RESERVED, Envelope, Record, StreamWriters
+from training_gym.records.readers import last_seq
 from training_gym.records.run_directory import RunDirectory, Stream
 from training_gym.spec.episodes import Counters, Episode
 
@@ -31,7 +32,10 @@ RETRY_S = 1.0
 
 
 class Recorder:
-    """One writer's records of one attempt. For any number of threads; `close()` it at the end."""
+    """One writer's records of one attempt. For any number of threads; `close()` it at the end.
+
+    One at a time for each writer and attempt; a later one goes on counting where it ended.
+    """
 
     def __init__(
         self,
@@ -54,7 +58,8 @@ class Recorder:
         self._spill_lock = threading.Lock()
         self._changed = threading.Condition()
         self._queue: list[Record] = []
-        self._seq = self._accepted = self._done = self._waiting_bytes = self._cycles = 0
+        self._seq = last_seq(run, writer, attempt) + 1
+        self._accepted = self._done = self._waiting_bytes = self._cycles = 0
         self._dropped: Counter[str] = Counter()
         self._unreported: Counter[str] = Counter()
         self._failure: Exception | None = None

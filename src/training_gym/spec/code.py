@@ -12,6 +12,7 @@ import importlib
 import inspect
 import os
 import sys
+import types
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,6 +31,35 @@ INSIDE_JOB = "TRAINING_GYM_INSIDE_JOB"
 def inside_job() -> bool:
     """Whether this process belongs to a job (then `launch()` and `train()` do nothing)."""
     return os.environ.get(INSIDE_JOB) == "1"
+
+
+class ResultsAsked(BaseException):
+    """Ends the import of a module, inside a job, where it asks for the results of a launch.
+
+    What the module defines before that point is there; what follows is for whoever launched.
+    """
+
+    def __init__(self) -> None:
+        """Remember the module that is being imported."""
+        super().__init__("the results of a run are not known inside its job")
+        self.modules: dict[str, types.ModuleType] = {}
+        frame: types.FrameType | None = sys._getframe(1)
+        while frame is not None:
+            name = frame.f_globals.get("__name__")
+            if frame.f_code.co_name == "<module>" and name in sys.modules:
+                self.modules[name] = sys.modules[name]
+            frame = frame.f_back
+
+
+def import_definitions(name: str) -> types.ModuleType:
+    """Import a module as far as it goes without the results of a launch in it."""
+    try:
+        return importlib.import_module(name)
+    except ResultsAsked as reached:
+        if name not in reached.modules:
+            raise
+        sys.modules[name] = reached.modules[name]
+        return reached.modules[name]
 
 
 class Code(Settings):
@@ -78,7 +108,7 @@ class Code(Settings):
                 f"{self.ref!r} does not name a function", fix="write it as 'module:name'"
             )
         try:
-            found: Any = importlib.import_module(module_name)
+            found: Any = import_definitions(module_name)
         except ModuleNotFoundError as error:
             raise SourceError(
                 f"cannot import {module_name!r} for {self.ref!r}: no module {error.name!r}",

@@ -245,3 +245,12 @@ def test_every_reserved_name_is_in_the_envelope(run):
     with Recorder(run, writer="w", attempt=1) as recorder:
         recorder.evaluation()
     assert set(read_stream(run, "evaluations")[0]) == lines.RESERVED
+
+
+def test_a_later_recorder_of_the_same_attempt_goes_on_counting(run):
+    for number in range(2):
+        with Recorder(run, writer="w", attempt=1) as recorder:
+            recorder.event("e", n=number)
+            recorder.log("x")
+    assert [(e["seq"], e["n"]) for e in read_stream(run, "events")] == [(0, 0), (2, 1)]
+    assert [record["seq"] for record in read_stream(run, "logs")] == [1, 3]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from training_gym.models.gguf_header import GgufHeader, read_header
 from training_gym.models.weights.gguf_tokenizer import special_tokens, tokenizer_from
+from training_gym.models.weights.loading import check_complete
 from training_gym.models.weights.quiet import quiet
 from training_gym.spec.errors import ModelError
 
@@ -21,6 +24,7 @@ def convert_gguf(file: Path, directory: Path) -> None:
         ModelError: the file is damaged, or its architecture or tokenizer is not known.
     """
     header = read_header(file)
+    _check_whole(header, file)
     tokenizer_from(header)  # Refuse before the minute that dequantising takes.
     model = _dequantised(file, header)
     _check_finite(model, file)
@@ -35,13 +39,14 @@ def _dequantised(file: Path, header: GgufHeader) -> PreTrainedModel:
     from transformers import AutoModelForCausalLM, GgufConfig
 
     try:
-        with quiet():
-            model = AutoModelForCausalLM.from_pretrained(
+        with quiet(), _no_progress_bar():
+            model, report = AutoModelForCausalLM.from_pretrained(
                 str(file.parent),
                 gguf_file=file.name,
                 dtype=torch.float32,
                 quantization_config=GgufConfig(dequantize=True),
                 local_files_only=True,
+                output_loading_info=True,
             )
     except (ValueError, KeyError, RuntimeError, NotImplementedError) as error:
         # What the loader raises for files it cannot use; anything else is a bug and shows one.
@@ -49,9 +54,38 @@ def _dequantised(file: Path, header: GgufHeader) -> PreTrainedModel:
             f"{file} ({header.architecture}) cannot be converted: {_first_line(error)}",
             fix="use the model's safetensors folder, or a newer transformers",
         ) from error
+    check_complete(file, report)
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
-    return model  # type: ignore[no-any-return]
+    return model
+
+
+def _check_whole(header: GgufHeader, file: Path) -> None:
+    """Refuse what the conversion would lose without a word."""
+    if int(header.get("split.count", 0)) > 1:
+        raise ModelError(
+            f"{file} is one of {header.get('split.count')} pieces of a model",
+            fix="join the pieces with llama-gguf-split --merge",
+        )
+    scaled = header.get("{arch}.rope.scaling.type", "none") != "none"
+    if scaled or any(tensor.name.startswith("rope_freqs") for tensor in header.tensors):
+        raise ModelError(
+            f"{file} scales its rotary positions, which its conversion would lose",
+            fix="use the model's safetensors folder",
+        )
+
+
+@contextlib.contextmanager
+def _no_progress_bar() -> Iterator[None]:
+    # This loader draws with tqdm itself, past the switch that transformers offers.
+    import transformers.modeling_gguf_pytorch_utils as loader
+
+    original = loader.tqdm
+    loader.tqdm = lambda items, **_: items
+    try:
+        yield
+    finally:
+        loader.tqdm = original
 
 
 def _check_finite(model: Any, file: Path) -> None:

@@ -15,7 +15,7 @@ from training_gym.spec.errors import ModelError, did_you_mean
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-_UNKNOWN, _CONTROL, _USER_DEFINED = 2, 3, 4
+_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED = 1, 2, 3, 4, 5
 
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _DIGIT = r"\p{N}"
@@ -91,9 +91,7 @@ def _byte_level(header: GgufHeader) -> Tokenizer:
         )
     vocabulary = {token: i for i, token in enumerate(header.get("tokenizer.ggml.tokens"))}
     merges = [tuple(merge.split(" ")) for merge in header.get("tokenizer.ggml.merges")]
-    tokenizer = Tokenizer(
-        models.BPE(vocabulary, merges, ignore_merges=name in _WHOLE_WORDS_FIRST)  # type: ignore[arg-type]
-    )
+    tokenizer = Tokenizer(models.BPE(vocabulary, merges, ignore_merges=name in _WHOLE_WORDS_FIRST))
     splits = [pre_tokenizers.Split(Regex(part), behavior="isolated") for part in SPLITS[name]]
     as_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*splits, as_bytes])
@@ -107,12 +105,11 @@ def _sentencepiece(header: GgufHeader) -> Tokenizer:
     from tokenizers import Tokenizer, decoders, models, normalizers
 
     tokens = [_respelled(token) for token in header.get("tokenizer.ggml.tokens")]
-    vocabulary = {token: index for index, token in enumerate(tokens)}
     unknown = header.get("tokenizer.ggml.unknown_token_id")
     tokenizer = Tokenizer(
         models.BPE(
-            vocabulary,
-            _merges_by_rank(vocabulary, _ranks(header)),
+            {token: index for index, token in enumerate(tokens)},
+            _merges(tokens, header.get("tokenizer.ggml.scores"), _kinds(header)),
             unk_token=None if unknown is None else tokens[unknown],
             fuse_unk=True,
             byte_fallback=True,
@@ -135,41 +132,39 @@ def _respelled(token: str) -> str:
     return "▁" * len(token) if token and not token.strip(" ") else token
 
 
-def _ranks(header: GgufHeader) -> list[float]:
-    """Per token: the lower, the earlier it is merged."""
-    if header.architecture.startswith("gemma"):
-        # Gemma's vocabulary is in merge order, its scores are not.
-        return [float(index) for index in range(len(header.get("tokenizer.ggml.tokens")))]
-    return [-float(score) for score in header.get("tokenizer.ggml.scores")]
+def _kinds(header: GgufHeader) -> list[int]:
+    tokens = header.get("tokenizer.ggml.tokens")
+    return list(header.get("tokenizer.ggml.token_type") or [_NORMAL] * len(tokens))
 
 
-def _merges_by_rank(vocabulary: dict[str, int], ranks: list[float]) -> list[tuple[str, str]]:
-    """Every way to make a token of two others, in the order in which pieces are joined."""
+def _merges(tokens: list[str], scores: list[float], kinds: list[int]) -> list[tuple[str, str]]:
+    """Every way to make a normal piece of two others, best score first, as sentencepiece joins."""
+    normal = {token: i for i, token in enumerate(tokens) if kinds[i] in (_NORMAL, _UNUSED)}
     found = []
-    for token, index in vocabulary.items():
+    for token, index in normal.items():
         for cut in range(1, len(token)):
-            left, right = vocabulary.get(token[:cut]), vocabulary.get(token[cut:])
+            left, right = normal.get(token[:cut]), normal.get(token[cut:])
             if left is not None and right is not None:
-                found.append((ranks[index], left, right, token[:cut], token[cut:]))
+                found.append((-scores[index], left, right, token[:cut], token[cut:]))
     return [(left, right) for *_, left, right in sorted(found)]
 
 
 def _add_special_tokens(tokenizer: Tokenizer, header: GgufHeader) -> None:
     from tokenizers import AddedToken
 
-    tokens = header.get("tokenizer.ggml.tokens")
-    kinds = header.get("tokenizer.ggml.token_type") or [1] * len(tokens)
+    pairs = list(zip(header.get("tokenizer.ggml.tokens"), _kinds(header), strict=True))
     tokenizer.add_special_tokens(
         [
             AddedToken(token, normalized=False, special=True)
-            for token, kind in zip(tokens, kinds, strict=True)
+            for token, kind in pairs
             if kind in (_UNKNOWN, _CONTROL)
         ]
     )
+    # Compared with the normalised text, where spaces are ▁: so runs of spaces are found too.
     tokenizer.add_tokens(
         [
-            AddedToken(_respelled(token), normalized=False, special=False)
-            for token, kind in zip(tokens, kinds, strict=True)
+            AddedToken(_respelled(token), normalized=True, special=False)
+            for token, kind in pairs
             if kind == _USER_DEFINED
         ]
     )
@@ -178,7 +173,7 @@ def _add_special_tokens(tokenizer: Tokenizer, header: GgufHeader) -> None:
 def _add_begin_token(tokenizer: Tokenizer, header: GgufHeader) -> None:
     from tokenizers import processors
 
-    # llama.cpp's rule: a sentencepiece vocabulary that does not say otherwise wants its begin token.
+    # llama.cpp's rule: a sentencepiece vocabulary that says nothing wants its begin token.
     wants_it = header.get("tokenizer.ggml.add_bos_token", tokenizer.pre_tokenizer is None)
     begin = special_tokens(header).get("bos_token")
     if wants_it and begin is not None:

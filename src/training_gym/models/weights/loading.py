@@ -44,10 +44,20 @@ def load_model(
     if (folder / ADAPTER_CONFIG).is_file():
         base = load_model(base_of_adapter(folder), dtype=dtype, device=device)
         return _with_saved_adapter(base, folder)
-    check_causal(read_config(folder), folder)
+    _check_trainable(read_config(folder), folder)
     tensor_shapes(folder)
     model = _from_folder(folder, _as_dtype(dtype)).to(device)
     return model if adapter is None else _with_new_adapter(model, adapter, seed)
+
+
+def _check_trainable(config: dict[str, Any], folder: Path) -> None:
+    check_causal(config, folder)
+    quantization = config.get("quantization_config")
+    if quantization:
+        raise ModelError(
+            f"the weights in {folder} are quantised ({quantization.get('quant_method')})",
+            fix="take the model in bfloat16 or float32: quantised weights cannot be trained",
+        )
 
 
 def _as_dtype(dtype: str | torch.dtype) -> torch.dtype:
@@ -68,10 +78,11 @@ def _from_folder(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
             dtype=dtype,
             local_files_only=True,
             use_safetensors=True,
+            trust_remote_code=False,
             output_loading_info=True,
         )
-    _check_complete(folder, report)
-    return model  # type: ignore[no-any-return]
+    check_complete(folder, report)
+    return model
 
 
 @contextlib.contextmanager
@@ -79,9 +90,10 @@ def _unusable(folder: Path) -> Iterator[None]:
     """Boundary with the loader: what it raises for files it cannot use is the user's to mend."""
     from safetensors import SafetensorError
 
+    known = (ValueError, KeyError, TypeError, RuntimeError, OSError, ImportError, SafetensorError)
     try:
         yield
-    except (ValueError, KeyError, TypeError, RuntimeError, OSError, SafetensorError) as error:
+    except known as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise ModelError(
             f"{folder} cannot be loaded: {lines[0]}",
@@ -89,12 +101,12 @@ def _unusable(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def _check_complete(folder: Path, report: dict[str, Any]) -> None:
-    """A weight that is not in the files would be random numbers: refuse instead."""
+def check_complete(place: Path, report: dict[str, Any]) -> None:
+    """Refuse with a `ModelError` a model some of whose weights would be random numbers."""
     missing = sorted(report["missing_keys"])
     if missing:
         raise ModelError(
-            f"{folder} lacks {len(missing)} weights, the first is {missing[0]}",
+            f"{place} lacks {len(missing)} weights, the first is {missing[0]}",
             fix="fetch the model again, or check that config.json belongs to these weights",
         )
 
@@ -106,16 +118,16 @@ def _with_new_adapter(model: PreTrainedModel, adapter: Lora, seed: int) -> PreTr
     names = list(adapter.target_modules)
     config = LoraConfig(
         r=adapter.rank,
-        lora_alpha=adapter.alpha,  # type: ignore[arg-type]
+        lora_alpha=adapter.alpha,
         lora_dropout=adapter.dropout,
         target_modules="all-linear" if names == ["all-linear"] else names,
         bias="none",
         task_type="CAUSAL_LM",
     )
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), quiet():
         torch.manual_seed(seed)
         try:
-            return get_peft_model(model, config)  # type: ignore[arg-type, return-value]
+            return get_peft_model(model, config)
         except ValueError as error:
             raise ModelError(
                 f"no layers of {model.config.model_type} are called {', '.join(names)}",
@@ -127,4 +139,4 @@ def _with_saved_adapter(base: PreTrainedModel, folder: Path) -> PreTrainedModel:
     from peft import PeftModel
 
     with _unusable(folder), quiet():
-        return PeftModel.from_pretrained(base, folder, is_trainable=True)  # type: ignore[return-value]
+        return PeftModel.from_pretrained(base, folder, is_trainable=True)

@@ -1,0 +1,50 @@
+"""All checks in order, and what becomes of their findings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from training_gym.checks import data, definition, model, reward, surroundings
+from training_gym.checks.subject import Subject
+from training_gym.spec.errors import CheckError
+from training_gym.spec.findings import Finding
+
+Check = Callable[[Subject], Iterator[Finding]]
+
+CHECKS: tuple[Check, ...] = (
+    surroundings.home_is_writable,
+    surroundings.secrets_are_set,
+    surroundings.requirements_are_installed,
+    definition.engine_honours_all,
+    definition.groups_have_a_baseline,
+    definition.evaluations_can_run,
+    definition.checkpoint_is_whole,
+    model.model_can_be_read,
+    surroundings.disk_has_room,
+    data.tasks_can_be_loaded,
+    data.tasks_suit_the_algorithm,
+    data.tasks_suit_the_model,
+    data.prompts_fit,
+    reward.exactly_one_reward,
+    reward.rewards_judge_anything,
+)
+"""From what costs nothing to what takes longest."""
+
+
+def run_checks(subject: Subject, checks: Sequence[Check] = CHECKS) -> list[Finding]:
+    """Everything the checks find, in their order; a check that lacks what it needs is silent."""
+    return [finding for check in checks for finding in check(subject)]
+
+
+def raise_errors(findings: Iterable[Finding]) -> None:
+    """Raise one `CheckError` that lists every error among the findings, if there is any."""
+    errors = [finding for finding in findings if finding.severity == "error"]
+    if not errors:
+        return
+    if len(errors) == 1:
+        raise CheckError(errors[0].message, fix=errors[0].fix)
+    listed = [f"  {finding.message}\n    {finding.fix} [{finding.code}]" for finding in errors]
+    raise CheckError(
+        "\n".join([f"{len(errors)} things would make this run fail:", *listed]),
+        fix="mend these, then launch again",
+    )

@@ -1,0 +1,201 @@
+"""The reward, tried in its worker process on real tasks with good and with hostile outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from training_gym.checks.definition import is_supervised
+from training_gym.checks.findings import error, warning
+from training_gym.checks.outputs import outputs_for, played
+from training_gym.checks.subject import Subject
+from training_gym.rewards import Judgement, RewardRunner
+from training_gym.spec.bridge import run_sync
+from training_gym.spec.code import Code
+from training_gym.spec.errors import GymError
+from training_gym.spec.findings import Finding
+from training_gym.spec.rewards import RewardSpec, WeightedReward
+from training_gym.spec.tasks import Task
+
+TRIAL_TIMEOUT_S = 5.0
+"""A reward that takes longer for a group is not tried further, unless it may not take so long."""
+
+TRIED_TASKS = 2
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One judged output."""
+
+    task: Task
+    output: str
+    """What was judged, in words."""
+    judgement: Judgement
+
+
+def exactly_one_reward(subject: Subject) -> Iterator[Finding]:
+    """`reward.missing`, `reward.twice`: none judges, or more than one would."""
+    run = subject.run
+    needs = not is_supervised(subject)
+    sources = _sources(subject, run.reward)
+    evaluated = [e.name for e in run.evaluations if e.reward is None and e.environment is None]
+    if not sources and run.environment is None and (needs or evaluated):
+        who = (
+            "nothing judges the episodes"
+            if needs
+            else f"nothing judges evaluation {evaluated[0]!r}"
+        )
+        yield error("reward.missing", f"{who}: no reward is given", "give reward=…")
+    if len(sources) > 1:
+        yield error(
+            "reward.twice",
+            f"two rewards judge the episodes: {' and '.join(sources)}",
+            "leave one out, or compose them: reward=weighted(…)",
+        )
+
+
+def rewards_judge_anything(subject: Subject) -> Iterator[Finding]:
+    """Findings of every reward of the run, tried on the tasks it will judge."""
+    run = subject.run
+    if isinstance(subject.training, GymError):
+        return
+    seen: set[str] = set()
+    wanted: list[tuple[RewardSpec | None, Sequence[Task]]] = [
+        (_judge(subject), subject.training.tasks)
+    ]
+    for evaluation in run.evaluations:
+        found = subject.evaluations[evaluation.name]
+        if not isinstance(found, GymError):
+            wanted.append((evaluation.reward, found.tasks))
+    for reward, tasks in wanted:
+        if reward is None or not tasks or reward.model_dump_json() in seen:
+            continue
+        seen.add(reward.model_dump_json())
+        yield from _tried(subject, reward, tasks)
+
+
+def _tried(subject: Subject, reward: RewardSpec, tasks: Sequence[Task]) -> Iterator[Finding]:
+    chosen = sorted(tasks[:200], key=lambda task: len(task.prompt_text))
+    chosen = [chosen[0], chosen[-1]][: min(TRIED_TASKS, len(chosen))]
+    try:
+        trials = run_sync(_trials(subject, reward, chosen))
+    except GymError as refused:
+        yield error("reward.unusable", refused.message, refused.fix)
+        return
+    findings = list(verdict(trials, reward_name(reward), subject.run.recipe.reward_timeout_s))
+    if subject.run.environment is None:
+        yield from findings
+    else:  # What its episodes hold is known only once they were played.
+        yield from (finding.changed(severity="warning") for finding in findings)
+
+
+async def _trials(subject: Subject, reward: RewardSpec, tasks: Sequence[Task]) -> list[Trial]:
+    timeout_s = min(subject.run.recipe.reward_timeout_s, TRIAL_TIMEOUT_S)
+    trials: list[Trial] = []
+    async with RewardRunner(
+        reward, timeout_s=timeout_s, workers=1, source_root=subject.source
+    ) as runner:
+        for task in tasks:
+            outputs = outputs_for(task)
+            judged = await runner.judge(
+                [played(task, text, n) for n, text in enumerate(outputs.values())]
+            )
+            trials += [
+                Trial(task, output, judgement)
+                for output, judgement in zip(outputs, judged, strict=True)
+            ]
+            if any(judgement.kind == "timeout" for judgement in judged):
+                break
+    return trials
+
+
+def verdict(trials: Sequence[Trial], name: str, timeout_s: float) -> Iterator[Finding]:
+    """`reward.raises`, `.invalid`, `.died`, `.timeout`, `.never_judges`, `.constant`."""
+    for kind, code, what in (
+        ("raised", "reward.raises", "raised"),
+        ("invalid", "reward.invalid", "returned what is no reward"),
+        ("died", "reward.died", "ended its process"),
+    ):
+        bad = next((trial for trial in trials if trial.judgement.kind == kind), None)
+        if bad is not None:
+            yield error(
+                code,
+                f"reward {name!r} {what} on {bad.output} of task "
+                f"{bad.task.prompt_text[:40]!r}: {bad.judgement.failure}",
+                "let it return a score for whatever the model may write, or None if none applies",
+            )
+    if any(trial.judgement.kind == "timeout" for trial in trials):
+        yield _slow(name, timeout_s)
+        return
+    scores = [trial.judgement.score.value for trial in trials if trial.judgement.score is not None]
+    if trials and all(trial.judgement.kind == "none" for trial in trials):
+        yield warning(
+            "reward.never_judges",
+            f"reward {name!r} returned None for all of {len(trials)} outputs tried",
+            "return a number where the episode can be judged",
+        )
+    elif len(scores) > 1 and len(set(scores)) == 1 and len(scores) == len(trials):
+        yield warning(
+            "reward.constant",
+            f"reward {name!r} was {scores[0]:g} for all of {len(scores)} outputs tried, "
+            "good and bad",
+            "nothing is learned from equal rewards: check what it compares",
+        )
+
+
+def _slow(name: str, timeout_s: float) -> Finding:
+    if timeout_s <= TRIAL_TIMEOUT_S:
+        return error(
+            "reward.timeout",
+            f"reward {name!r} took longer than reward_timeout_s = {timeout_s:g} on a trial",
+            "make it faster, or raise reward_timeout_s",
+        )
+    return warning(
+        "reward.slow",
+        f"reward {name!r} took longer than {TRIAL_TIMEOUT_S:g} s on a trial; it was tried no more",
+        "make it faster; raise reward_workers to judge several at once",
+    )
+
+
+def reward_name(reward: RewardSpec) -> str:
+    """What people call it."""
+    if isinstance(reward, WeightedReward):
+        return " + ".join(part.name for part in reward.parts)
+    return reward.name
+
+
+def _judge(subject: Subject) -> RewardSpec | None:
+    """What judges the training's episodes outside their environment."""
+    return subject.run.reward or _own_reward(subject)
+
+
+def _own_reward(subject: Subject) -> Code | None:
+    from training_gym.data import own_reward
+
+    return own_reward(subject.run.dataset) if subject.run.dataset is not None else None
+
+
+def _sources(subject: Subject, reward: RewardSpec | None) -> list[str]:
+    """Who judges, in words; an explicit composition with the tasks' own scorer is one."""
+    sources = [] if reward is None else [f"reward={reward_name(reward)}"]
+    own = _own_reward(subject)
+    if own is not None and own.ref not in _refs(reward):
+        sources.append(f"the tasks' own {own.name}")
+    environment = subject.run.environment
+    if environment is not None and _judges(environment):
+        sources.append(f"the environment {environment.name}")
+    return sources
+
+
+def _refs(reward: RewardSpec | None) -> set[str]:
+    if isinstance(reward, WeightedReward):
+        return {part.reward.ref for part in reward.parts}
+    return {reward.ref} if reward is not None else set()
+
+
+def _judges(environment: Code) -> bool:
+    """Whether an environment says that it always judges by itself (`judges = True`)."""
+    try:
+        return getattr(environment.load(), "judges", False) is True
+    except GymError:
+        return False

@@ -1,0 +1,87 @@
+"""What lies around a run: where it is recorded, its secrets, its packages."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from training_gym.checks.findings import error
+from training_gym.checks.subject import Subject
+from training_gym.planning.memory import adapter_parameters
+from training_gym.spec.errors import GymError
+from training_gym.spec.findings import Finding
+from training_gym.spec.plan import Architecture
+from training_gym.spec.run import RunSpec
+
+RECORDS_BYTES = 100 * 10**6
+"""What a run's records take at least, beside its checkpoints."""
+
+
+def home_is_writable(subject: Subject) -> Iterator[Finding]:
+    """`home.read_only`: a run directory could not be made."""
+    try:
+        subject.home.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=subject.home) as file:
+            file.write(b"x")
+    except OSError as refused:
+        yield error(
+            "home.read_only",
+            f"cannot write to {subject.home}: {refused.strerror or refused}",
+            "set TRAINING_GYM_HOME to a folder you can write to",
+        )
+
+
+def disk_has_room(subject: Subject) -> Iterator[Finding]:
+    """`disk.full`: the checkpoints would not fit."""
+    if isinstance(subject.architecture, GymError):
+        return
+    needed = RECORDS_BYTES + checkpoint_bytes(subject.run, subject.architecture)
+    free = shutil.disk_usage(_nearest(subject.home)).free
+    if free < needed:
+        yield error(
+            "disk.full",
+            f"{subject.home} has {free / 1e9:.1f} GB free; "
+            f"this run's checkpoints and records need {needed / 1e9:.1f} GB",
+            "free some space, keep fewer checkpoints, or set TRAINING_GYM_HOME to a larger disk",
+        )
+
+
+def checkpoint_bytes(run: RunSpec, architecture: Architecture) -> int:
+    """What the kept checkpoints take, one being written included: weights and two moments each."""
+    adapter = run.recipe.adapter
+    trained = adapter_parameters(architecture, adapter) if adapter else architecture.num_parameters
+    return (run.recipe.checkpoints.keep + 1) * 12 * trained
+
+
+def secrets_are_set(subject: Subject) -> Iterator[Finding]:
+    """`secret.missing`: a variable that the job needs is not set here."""
+    for name in subject.run.secrets:
+        if not os.environ.get(name):
+            yield error(
+                "secret.missing",
+                f"the secret {name} is not set in this environment",
+                f"export {name}=…, or leave it out of secrets",
+            )
+
+
+def requirements_are_installed(subject: Subject) -> Iterator[Finding]:
+    """`requirement.missing`: a package that the job needs cannot be imported here."""
+    for requirement in subject.run.requirements:
+        name = re.split(r"[^A-Za-z0-9._-]", requirement.strip(), maxsplit=1)[0]
+        try:
+            importlib.metadata.version(name)
+        except (importlib.metadata.PackageNotFoundError, ValueError):
+            yield error(
+                "requirement.missing",
+                f"the requirement {requirement!r} is not installed",
+                f"pip install '{requirement}'",
+            )
+
+
+def _nearest(place: Path) -> Path:
+    return next(folder for folder in (place, *place.parents) if folder.exists())

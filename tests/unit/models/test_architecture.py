@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from training_gym.models.architecture import of_config, read
+from training_gym.models.known_models import CATALOGUE
+from training_gym.spec.errors import ModelError
+
+SMALL = {
+    "vocab_size": 97,
+    "hidden_size": 24,
+    "intermediate_size": 40,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 128,
+}
+MIXTURE = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("llama", SMALL),
+    "llama untied, biased": ("llama", SMALL | {"attention_bias": True, "mlp_bias": True}),
+    "llama tied": ("llama", SMALL | {"tie_word_embeddings": True}),
+    "llama with head_dim": ("llama", SMALL | {"head_dim": 10}),
+    "mistral": ("mistral", SMALL),
+    "qwen2": ("qwen2", SMALL),
+    "qwen2 tied": ("qwen2", SMALL | {"tie_word_embeddings": True}),
+    "qwen3": ("qwen3", SMALL),
+    "qwen3 biased": ("qwen3", SMALL | {"attention_bias": True, "head_dim": 8}),
+    "smollm3": ("smollm3", SMALL | {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}),
+    "gemma3_text": ("gemma3_text", SMALL | {"attention_bias": True}),
+    "qwen3_moe": ("qwen3_moe", SMALL | MIXTURE | {"head_dim": 8}),
+    "qwen3_moe, some dense": (
+        "qwen3_moe",
+        SMALL | MIXTURE | {"decoder_sparse_step": 2, "mlp_only_layers": [1]},
+    ),
+}
+PUBLISHED = {
+    "smollm2-135m": 134_515_008,
+    "qwen2.5-0.5b": 494_032_768,
+    "qwen3-0.6b": 596_049_920,
+    "qwen3-8b": 8_190_735_360,
+    "qwen3-30b-a3b": 30_532_122_624,
+    "llama-3.2-1b": 1_235_814_400,
+    "llama-3.2-3b": 3_212_749_824,
+    "smollm3-3b": 3_075_098_624,
+    "gemma-3-270m": 268_098_176,
+    "gemma-3-1b": 999_885_952,
+}
+
+
+def meta_model(family: str, config: dict[str, Any]) -> Any:
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    with torch.device("meta"):
+        return AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **config))
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_parameters_equal_those_of_the_real_model(name: str) -> None:
+    family, config = CONFIGS[name]
+    written = {"model_type": family, "architectures": ["SomethingForCausalLM"], **config}
+    architecture = of_config(written, name)
+    model = meta_model(family, config)
+    assert architecture.num_parameters == model.num_parameters()
+    assert architecture.family == family
+    assert architecture.tied_embeddings == bool(model.config.tie_word_embeddings)
+
+
+@pytest.mark.parametrize("name", ["qwen3-0.6b", "gemma-3-270m", "qwen3-30b-a3b"])
+def test_real_shapes_equal_those_of_the_real_model(name: str) -> None:
+    facts = CATALOGUE[name].architecture
+    config = {
+        "vocab_size": facts.vocab_size,
+        "hidden_size": facts.hidden_size,
+        "intermediate_size": facts.intermediate_size,
+        "num_hidden_layers": facts.num_layers,
+        "num_attention_heads": facts.num_heads,
+        "num_key_value_heads": facts.num_kv_heads,
+        "head_dim": facts.head_dim,
+        "tie_word_embeddings": facts.tied_embeddings,
+    }
+    if facts.experts:
+        config |= {"num_experts": facts.experts, "moe_intermediate_size": 768}
+    assert facts.num_parameters == meta_model(facts.family, config).num_parameters()
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_catalogue_counts_are_the_published_ones(name: str) -> None:
+    assert CATALOGUE[name].architecture.num_parameters == PUBLISHED[name]
+
+
+def test_every_written_family_is_read_back_exactly(tmp_path: Path) -> None:
+    from training_gym.models.safetensors_header import num_values, tensor_shapes
+    from training_gym.testing.tiny import tiny_model
+
+    for family in ("mistral", "qwen2", "gemma3_text"):
+        folder = tiny_model(tmp_path / family, family)
+        assert read(folder).num_parameters == num_values(tensor_shapes(folder)), family
+
+
+def test_nested_text_configuration_fills_in_gemmas_defaults() -> None:
+    nested = {
+        "model_type": "gemma3",
+        "architectures": ["Gemma3ForConditionalGeneration"],
+        "text_config": {
+            "model_type": "gemma3_text",
+            "hidden_size": 2560,
+            "intermediate_size": 10240,
+            "num_hidden_layers": 34,
+        },
+        "vision_config": {"hidden_size": 1152},
+    }
+    facts = of_config(nested, "gemma-3-4b")
+    assert (facts.num_heads, facts.num_kv_heads, facts.head_dim) == (8, 4, 256)
+    assert (facts.vocab_size, facts.tied_embeddings) == (262_208, True)
+    assert facts.num_parameters == 3_880_263_168
+
+
+def test_older_families_are_read_by_their_own_names() -> None:
+    facts = of_config(
+        {
+            "model_type": "gpt2",
+            "architectures": ["GPT2LMHeadModel"],
+            "n_embd": 768,
+            "n_layer": 12,
+            "n_head": 12,
+            "n_positions": 1024,
+            "vocab_size": 50257,
+        },
+        "gpt2",
+    )
+    assert (facts.hidden_size, facts.num_layers, facts.num_kv_heads) == (768, 12, 12)
+    assert (facts.intermediate_size, facts.max_context_tokens) == (3072, 1024)
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({"model_type": "bert", "architectures": ["BertForMaskedLM"]}, "no causal language model"),
+        ({"model_type": "bert", "architectures": ["BertModel"]}, "no causal language model"),
+        (
+            {"model_type": "t5", "architectures": ["T5ForConditionalGeneration"]}
+            | {"is_encoder_decoder": True},
+            "an encoder-decoder model",
+        ),
+        ({"model_type": "vit", "architectures": ["ViTForImageClassification"]}, "no causal"),
+        ({"model_type": "clip", "text_config": {}, "architectures": ["CLIPModel"]}, "no causal"),
+        ({"model_type": "blip", "architectures": ["BlipForConditionalGeneration"]}, "no causal"),
+        ({"model_type": "bert", "vocab_size": 9, "num_hidden_layers": 1}, "no causal"),
+    ],
+)
+def test_what_does_not_predict_text_is_refused(config: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ModelError) as caught:
+        of_config(config, "somewhere")
+    assert reason in caught.value.message
+    assert "ForCausalLM" in caught.value.fix
+
+
+def test_a_configuration_without_sizes_is_refused() -> None:
+    with pytest.raises(ModelError, match="does not say num_hidden_layers"):
+        of_config(
+            {"model_type": "llama", "architectures": ["LlamaForCausalLM"]}
+            | {"hidden_size": 8, "vocab_size": 9, "num_attention_heads": 1}
+            | {"max_position_embeddings": 16},
+            "somewhere",
+        )
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "\x00"])
+def test_a_damaged_configuration_is_named(tmp_path: Path, content: str) -> None:
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(ModelError, match=r"config\.json"):
+        read(tmp_path)
+
+
+def test_reading_needs_neither_torch_nor_numpy(tiny_llama: Path) -> None:
+    program = (
+        "import sys; from training_gym.models.architecture import read; "
+        "from training_gym.models.catalogue import resolve; "
+        f"print(read(resolve({str(tiny_llama)!r})).num_parameters); "
+        "print(sorted({'torch', 'transformers', 'numpy', 'gguf', 'huggingface_hub'}"
+        " & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines() == [str(read(tiny_llama).num_parameters), "[]"]
+
+
+def test_an_adapter_folder_has_its_base_models_architecture(
+    tiny_llama: Path, tmp_path: Path
+) -> None:
+    config = {"base_model_name_or_path": str(tiny_llama)}
+    (tmp_path / "adapter_config.json").write_text(json.dumps(config))
+    assert read(tmp_path) == read(tiny_llama)
+    (tmp_path / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "/gone"}))
+    with pytest.raises(ModelError, match="belongs to '/gone', which is not here"):
+        read(tmp_path)

@@ -1,0 +1,247 @@
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from training_gym.models.weights import load_model, save_model
+from training_gym.spec.errors import ModelError
+from training_gym.spec.recipe import Lora
+from training_gym.testing.tiny import tiny_model
+
+FAMILIES = ["llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "smollm3", "gemma3_text"]
+IDS = torch.arange(40)[None]
+
+
+def load(folder: Path, **options: Any) -> Any:
+    return load_model(folder, dtype="float32", device="cpu", **options)
+
+
+def logits(model: Any) -> torch.Tensor:
+    with torch.no_grad():
+        return model.eval()(IDS).logits
+
+
+def copied(folder: Path, place: Path) -> Path:
+    return Path(shutil.copytree(folder, place / "copy"))
+
+
+def nudge(model: Any) -> None:
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter += 0.1 * torch.randn(parameter.shape, generator=generator)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_saved_model_gives_equal_bits(family: str, tied: bool, tmp_path: Path) -> None:
+    source = tiny_model(tmp_path / "source", family, tied=tied, seed=3)
+    model = load(source)
+    nudge(model)
+    assert save_model(model, source, tmp_path / "saved") == "full"
+    assert torch.equal(logits(load(tmp_path / "saved")), logits(model))
+
+
+def test_tiny_models_are_the_same_bits_every_time(tmp_path: Path, tiny_llama: Path) -> None:
+    again = tiny_model(tmp_path / "again")
+    other = tiny_model(tmp_path / "other", seed=1)
+    weights = (tiny_llama / "model.safetensors").read_bytes()
+    assert (again / "model.safetensors").read_bytes() == weights
+    assert (other / "model.safetensors").read_bytes() != weights
+
+
+def test_tied_embeddings_are_written_once(tiny_llama: Path, tmp_path: Path) -> None:
+    from safetensors import safe_open
+
+    save_model(load(tiny_llama), tiny_llama, tmp_path)
+    with safe_open(tmp_path / "model.safetensors", "pt") as file:
+        names = set(file.keys())
+    assert "model.embed_tokens.weight" in names
+    assert "lm_head.weight" not in names
+
+
+def test_tokenizer_and_template_are_copied_byte_for_byte(tiny_llama: Path, tmp_path: Path) -> None:
+    source = copied(tiny_llama, tmp_path)
+    template = "{# kept #}\r\n" + (source / "chat_template.jinja").read_text()
+    (source / "chat_template.jinja").write_bytes(template.encode())
+    odd = '{"eos_token_id": [258, 256], "do_sample": false, "temperature": 0.6}'
+    (source / "generation_config.json").write_text(odd)
+    save_model(load(source), source, tmp_path / "saved")
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        assert (tmp_path / "saved" / name).read_bytes() == (source / name).read_bytes()
+    assert (tmp_path / "saved" / "generation_config.json").read_text() == odd
+
+
+def test_weights_are_held_in_the_type_asked_for(tiny_llama: Path) -> None:
+    assert load_model(tiny_llama, dtype="bfloat16", device="cpu").dtype == torch.bfloat16
+    with pytest.raises(ModelError, match="cannot be held as 'int8'"):
+        load_model(tiny_llama, dtype="int8", device="cpu")
+
+
+def test_nothing_is_printed(
+    tiny_llama: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    model = load(tiny_llama, adapter=Lora(rank=2))
+    save_model(model, tiny_llama, tmp_path, merge=True)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_an_adapter_starts_as_the_base_and_trains_only_itself(tiny_llama: Path) -> None:
+    base, adapted = load(tiny_llama), load(tiny_llama, adapter=Lora(rank=4))
+    assert torch.equal(logits(base), logits(adapted))
+    trainable = {name for name, p in adapted.named_parameters() if p.requires_grad}
+    assert trainable
+    assert all("lora_" in name for name in trainable)
+    assert any("gate_proj" in name for name in trainable)
+    assert not any("lm_head" in name for name in trainable)
+
+
+def test_an_adapters_first_values_depend_on_its_seed_only(tiny_llama: Path) -> None:
+    def first(seed: int) -> torch.Tensor:
+        state = load(tiny_llama, adapter=Lora(rank=2), seed=seed).state_dict()
+        return next(value for name, value in state.items() if "lora_A" in name)
+
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    one = first(0)
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(6)
+    assert torch.equal(first(0), one)
+    assert not torch.equal(first(1), one)
+
+
+def test_target_modules_choose_the_layers(tiny_llama: Path) -> None:
+    model = load(tiny_llama, adapter=Lora(rank=2, target_modules=("q_proj", "v_proj")))
+    names = {n.split(".lora_")[0].rsplit(".", 1)[-1] for n in model.state_dict() if ".lora_" in n}
+    assert names == {"q_proj", "v_proj"}
+    with pytest.raises(ModelError, match="no layers of llama are called nothing_proj"):
+        load(tiny_llama, adapter=Lora(target_modules=("nothing_proj",)))
+
+
+def test_an_adapter_is_saved_alone_and_comes_back_trainable(
+    tiny_llama: Path, tmp_path: Path
+) -> None:
+    model = load(tiny_llama, adapter=Lora(rank=4))
+    nudge(model)
+    assert save_model(model, tiny_llama, tmp_path) == "adapter"
+    assert not (tmp_path / "model.safetensors").exists()
+    assert (tmp_path / "tokenizer.json").is_file()
+    again = load(tmp_path)
+    assert torch.equal(logits(again), logits(model))
+    assert any(parameter.requires_grad for parameter in again.parameters())
+
+
+def test_merging_adds_the_adapter_and_leaves_the_model_alone(
+    tiny_llama: Path, tmp_path: Path
+) -> None:
+    model = load(tiny_llama, adapter=Lora(rank=4))
+    nudge(model)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    assert save_model(model, tiny_llama, tmp_path, merge=True) == "full"
+    merged = load(tmp_path)
+    torch.testing.assert_close(logits(merged), logits(model), rtol=1e-4, atol=1e-4)
+    assert not torch.allclose(logits(merged), logits(load(tiny_llama)), atol=1e-2)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def break_cut(folder: Path) -> None:
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-1000])
+
+
+def break_header(folder: Path) -> None:
+    file = folder / "model.safetensors"
+    file.write_bytes(b"\xff" * 64 + file.read_bytes()[64:])
+
+
+def break_emptied(folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes(b"")
+
+
+def break_json(folder: Path) -> None:
+    file = folder / "model.safetensors"
+    data = bytearray(file.read_bytes())
+    data[8] = ord("[")
+    file.write_bytes(bytes(data))
+
+
+def break_missing(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+
+
+def break_shard(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    index = {"weight_map": {"model.norm.weight": "model-00001-of-00002.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+@pytest.mark.parametrize(
+    ("harm", "says"),
+    [
+        (break_cut, r"model\.safetensors is damaged: .* bytes where its header promises"),
+        (break_header, r"model\.safetensors is damaged: it does not begin with"),
+        (break_emptied, r"model\.safetensors is damaged: it does not begin with"),
+        (break_json, r"model\.safetensors is damaged: its header is unreadable"),
+        (break_missing, r"has no model\.safetensors"),
+        (break_shard, r"model-00001-of-00002\.safetensors is missing"),
+    ],
+)
+def test_damaged_weights_are_named(tiny_llama: Path, tmp_path: Path, harm: Any, says: str) -> None:
+    folder = copied(tiny_llama, tmp_path)
+    harm(folder)
+    with pytest.raises(ModelError, match=says) as caught:
+        load(folder)
+    assert len(str(caught.value).splitlines()) == 2
+
+
+def test_weights_that_lack_a_tensor_are_refused(tiny_llama: Path, tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    folder = copied(tiny_llama, tmp_path)
+    state = load_file(folder / "model.safetensors")
+    del state["model.layers.1.mlp.up_proj.weight"]
+    save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ModelError, match=r"lacks 1 weights, the first is .*mlp\.up_proj\.weight"):
+        load(folder)
+
+
+def changed_config(folder: Path, **values: Any) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | values))
+
+
+def test_sizes_that_do_not_belong_to_the_weights_are_refused(
+    tiny_llama: Path, tmp_path: Path
+) -> None:
+    folder = copied(tiny_llama, tmp_path)
+    changed_config(folder, intermediate_size=96)
+    with pytest.raises(ModelError, match="cannot be loaded"):
+        load(folder)
+
+
+def test_an_unknown_architecture_is_refused(tiny_llama: Path, tmp_path: Path) -> None:
+    folder = copied(tiny_llama, tmp_path)
+    changed_config(folder, model_type="fromtomorrow", architectures=["FromTomorrowForCausalLM"])
+    with pytest.raises(ModelError, match="fromtomorrow") as caught:
+        load(folder)
+    assert "newer transformers" in caught.value.fix
+
+
+def test_what_is_no_causal_model_is_refused(tiny_llama: Path, tmp_path: Path) -> None:
+    folder = copied(tiny_llama, tmp_path)
+    changed_config(folder, architectures=["LlamaForSequenceClassification"])
+    with pytest.raises(ModelError, match="no causal language model"):
+        load(folder)
+
+
+def test_quantised_weights_are_refused(tiny_llama: Path, tmp_path: Path) -> None:
+    folder = copied(tiny_llama, tmp_path)
+    changed_config(folder, quantization_config={"quant_method": "fp8"})
+    with pytest.raises(ModelError, match=r"quantised \(fp8\)"):
+        load(folder)
