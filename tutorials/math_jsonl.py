@@ -12,7 +12,7 @@ problems = FileDataset(
     path="data/math.jsonl",
     input_column="problem",
     output_column="answer",
-    template="{input}\nThink briefly, then give the final answer as \\boxed{{answer}}.",
+    template="{input}\nThink briefly, then give the final answer as \\boxed{}.",
     eval_fraction=0.25,
 )
 

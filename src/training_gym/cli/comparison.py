@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from training_gym.spec.errors import RecordsError
 
 if TYPE_CHECKING:
-    from training_gym.launch import Run
+    from training_gym.runs import Run
     from training_gym.spec.episodes import Episode
 
 

@@ -11,8 +11,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from training_gym.cli import accelerators, extras
+from training_gym.cli import extras
+from training_gym.platforms.local.machine import probe_machine
 from training_gym.spec.home import home
+from training_gym.spec.plan import Machine
 
 State = Literal["good", "missing", "broken"]
 """`missing` keeps some things from working, `broken` everything."""
@@ -43,13 +45,13 @@ class Finding:
 
 def diagnose() -> list[Finding]:
     """Everything `doctor` looks at, in the order in which it tells of it."""
-    chips = accelerators.found()
+    machine = probe_machine()
     return [
         _python(),
-        _processor(),
-        _memory(),
-        _accelerator(chips),
-        _torch(chips),
+        Finding("cpu", "processor", f"{machine.cpu_cores} cores, {platform.machine()}"),
+        _memory(machine),
+        _accelerator(machine),
+        _torch(machine),
         *(_extra(name, missing) for name, missing in extras.missing().items()),
         _home(),
         _disk(),
@@ -62,41 +64,29 @@ def _python() -> Finding:
     return Finding("python", "Python", version)
 
 
-def _processor() -> Finding:
-    return Finding("cpu", "processor", f"{usable_cores()} cores, {platform.machine()}")
-
-
-def usable_cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def _memory() -> Finding:
-    gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+def _memory(machine: Machine) -> Finding:
+    gib = machine.memory_gib
     if gib < LITTLE_MEMORY_GIB:
         fix = "train with an adapter (recipe.adapter) or a smaller model"
-        return Finding("memory", "memory", f"{gib:.1f} GiB", "missing", fix)
-    return Finding("memory", "memory", f"{gib:.1f} GiB")
+        return Finding("memory", "memory", f"{gib:.1f} GiB available", "missing", fix)
+    return Finding("memory", "memory", f"{gib:.1f} GiB available")
 
 
-def _accelerator(chips: list[accelerators.Accelerator]) -> Finding:
-    if not chips and (platform.system(), platform.machine()) == ("Darwin", "arm64"):
-        return Finding("accelerator", "accelerator", "Apple GPU (mps)")
-    if not chips:
+def _accelerator(machine: Machine) -> Finding:
+    if machine.accelerator is None:
         return Finding("accelerator", "accelerator", "none: training runs on the processor")
-    names = ", ".join(f"{chip.name} ({chip.memory_gib:.0f} GiB)" for chip in chips)
-    return Finding("accelerator", "accelerator", names)
+    each = f"{machine.accelerator} ({machine.accelerator_memory_gib:.0f} GiB)"
+    return Finding("accelerator", "accelerator", f"{machine.accelerators} × {each}")
 
 
-def _torch(chips: list[accelerators.Accelerator]) -> Finding:
+def _torch(machine: Machine) -> Finding:
     version = extras.version_of("torch")
     if version is None:
         return Finding("torch", "torch", "not installed", "missing", extras.command("local"))
-    if chips and version.endswith("+cpu"):
-        fix = f"{sys.executable} -m pip install --force-reinstall a CUDA build of torch"
-        return Finding("torch", "torch", f"{version}: cannot use {chips[0].name}", "missing", fix)
+    if machine.accelerator is not None and version.endswith("+cpu"):
+        fix = "replace it by a build for your accelerator, as torch's own installation guide says"
+        value = f"{version}: cannot use {machine.accelerator}"
+        return Finding("torch", "torch", value, "missing", fix)
     return Finding("torch", "torch", version)
 
 

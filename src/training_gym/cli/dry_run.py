@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 def show_plan(config: TrainConfig, *, as_json: bool) -> None:
     """Check and plan a definition, and show what `train` would submit."""
     from training_gym.launch import prepare
-    from training_gym.platforms.registry import find_platform
+    from training_gym.platforms.registry import find
 
     prepared = prepare(config, say=output.say)
-    files = find_platform(prepared.plan.run.compute.kind).render(prepared.job)
+    files = find(prepared.plan.run.compute.kind).render(prepared.job)
     if as_json:
         output.emit(
             "train.plan/1",

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from training_gym.launch import Run
+    from training_gym.records.results import Result
+    from training_gym.runs import Run
 
 
 def started(run: Run, *, as_json: bool) -> None:
@@ -27,53 +28,50 @@ def finish(run: Run, *, as_json: bool, interrupted: bool = False) -> None:
     from training_gym.cli import output
     from training_gym.cli.failures import INTERRUPTED, RUN_STOPPED
 
+    result = run.wait()
+    if result.status not in ("completed", "stopped"):
+        raise failure(run, result)
     fields = ending(run)
-    if fields["status"] not in ("completed", "stopped"):
-        raise failure(run)
     if as_json:
         output.emit("runs.result/1", **fields)
     else:
         output.data(run.id)
         for line in told(fields):
             output.say(line)
-    if fields["status"] == "stopped":
+    if result.status == "stopped":
         raise typer.Exit(INTERRUPTED if interrupted else RUN_STOPPED)
 
 
 def ending(run: Run) -> dict[str, Any]:
-    """The fields of `runs.result/1`."""
+    """The fields of `runs.result/1`, also of a run that goes on."""
     result = run.result
-    found = {} if result is None else result.model_dump(mode="json")
     return {
         "run_id": run.id,
         "status": run.status,
-        "reason": found.get("reason", ""),
-        "steps": found.get("steps"),
-        "evaluations": found.get("details", {}).get("evaluations", {}),
-        "checkpoint": (found.get("checkpoint") or {}).get("path"),
-        "wall_s": found.get("wall_s"),
+        "reason": result.reason if result else "",
+        "steps": result.steps if result else None,
+        "evaluations": result.details.get("evaluations", {}) if result else {},
+        "checkpoint": result.checkpoint.path if result and result.checkpoint else None,
+        "wall_s": result.wall_s if result else None,
         "path": str(run.path),
     }
 
 
-def failure(run: Run) -> Exception:
+def failure(run: Run, result: Result) -> Exception:
     """The error that ended the run: the user's own with its exit code, or that the run failed."""
     from training_gym.cli.failures import RunFailed, RunLost
     from training_gym.cli.runs.lookup import files_of
     from training_gym.records.documents import read_document_if_any
 
-    files = files_of(run)
-    said = run.result.error if run.result is not None else None
-    if run.status == "lost":
-        return RunLost(
-            f"run {run.id} vanished without a word: killed, or the machine went down",
-            fix=f"resume it: training-gym runs resume {run.id}",
-            run_id=run.id,
-        )
-    reported = read_document_if_any(files.attempt(max(files.attempts())) / "error.json") or {}
+    said = result.error
+    message = said.message if said else f"run {run.id} {result.status}: {result.reason}"
+    fix = (said.fix if said else "") or f"see training-gym runs logs {run.id}"
+    if result.status == "lost":
+        return RunLost(message, fix=fix, run_id=run.id)
+    reported = read_document_if_any(files_of(run).attempt(result.attempts) / "error.json") or {}
     return RunFailed(
-        said.message if said else f"run {run.id} failed",
-        fix=(said.fix if said else "") or f"see training-gym runs logs {run.id}",
+        message,
+        fix=fix,
         run_id=run.id,
         kind=reported.get("type"),
         exit_code=reported.get("exit_code"),

@@ -10,13 +10,15 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import TYPE_CHECKING, Protocol
 
+from training_gym.spec.errors import PlatformError
+
 if TYPE_CHECKING:
     from training_gym.cli.progress import Progress
-    from training_gym.launch import Run
+    from training_gym.runs import Run
 
 POLL_S = 0.25
 QUIET_S = 10.0
@@ -51,7 +53,8 @@ def follow(run: Run, *, timeout_s: float | None = None, forward_interrupts: bool
 
 
 def _hand_on(run: Run, display: Display, *, now: bool) -> None:
-    run.stop(now=now)
+    with suppress(PlatformError):  # it ended while Ctrl-C was pressed
+        run.stop(now=now)
     if now:
         display.say("stopping at once")
     else:

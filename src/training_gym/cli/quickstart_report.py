@@ -15,7 +15,7 @@ from training_gym.cli.output import console, number, span
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from training_gym.launch import Run
+    from training_gym.runs import Run
 
 EXAMPLES = 3
 LONGEST = 240

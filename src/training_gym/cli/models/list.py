@@ -9,7 +9,7 @@ def list_models(as_json: AsJson = False) -> None:
     """List the models known by name."""
     from training_gym.cli import output
     from training_gym.cli.models.cards import summary
-    from training_gym.models.cards import CATALOGUE
+    from training_gym.models.known_models import CATALOGUE
 
     found = [summary(card) for card in CATALOGUE.values()]
     if as_json:

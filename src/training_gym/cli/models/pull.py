@@ -18,7 +18,7 @@ def pull(
     Its hash is checked, and it is converted to safetensors once.
     """
     from training_gym.cli import output
-    from training_gym.models.cards import find
+    from training_gym.models.known_models import find
     from training_gym.models.catalogue import resolve
 
     card = find(name)

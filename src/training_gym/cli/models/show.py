@@ -16,7 +16,7 @@ def show(
     """Show a model's licence, size and origin."""
     from training_gym.cli import output
     from training_gym.cli.models.cards import summary
-    from training_gym.models.cards import get
+    from training_gym.models.known_models import get
 
     card = get(name)
     fields = summary(card) | {

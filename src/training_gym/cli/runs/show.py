@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from training_gym.cli.options import AsJson, RunId
 
 if TYPE_CHECKING:
-    from training_gym.launch import Run
+    from training_gym.runs import Run
 
 
 def show(run_id: RunId, as_json: AsJson = False) -> None:
