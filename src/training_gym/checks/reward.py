@@ -9,12 +9,14 @@ from training_gym.checks.definition import is_supervised
 from training_gym.checks.findings import error, warning
 from training_gym.checks.outputs import outputs_for, played
 from training_gym.checks.subject import Subject
+from training_gym.data import own_reward
 from training_gym.rewards import Judgement, RewardRunner
 from training_gym.spec.bridge import run_sync
 from training_gym.spec.code import Code
 from training_gym.spec.errors import GymError
 from training_gym.spec.findings import Finding
 from training_gym.spec.rewards import RewardSpec, WeightedReward
+from training_gym.spec.run import Eval, RunSpec
 from training_gym.spec.tasks import Task
 
 TRIAL_TIMEOUT_S = 5.0
@@ -35,21 +37,28 @@ class Trial:
 
 def exactly_one_reward(subject: Subject) -> Iterator[Finding]:
     """`reward.missing`, `reward.twice`: none judges, or more than one would."""
-    run = subject.run
-    needs = not is_supervised(subject)
-    sources = _sources(subject, run.reward)
-    evaluated = [e.name for e in run.evaluations if e.reward is None and e.environment is None]
-    if not sources and run.environment is None and (needs or evaluated):
-        who = (
-            "nothing judges the episodes"
-            if needs
-            else f"nothing judges evaluation {evaluated[0]!r}"
+    sources = _sources(subject.run)
+    unjudged = [
+        evaluation.name
+        for evaluation in subject.run.evaluations
+        if not _judged(subject.run, evaluation)
+    ]
+    if not sources and not is_supervised(subject) and subject.run.environment is None:
+        yield error(
+            "reward.missing",
+            "nothing judges the episodes: neither reward, environment nor tasks bring a reward",
+            "give reward=…",
         )
-        yield error("reward.missing", f"{who}: no reward is given", "give reward=…")
+    elif unjudged:
+        yield error(
+            "reward.missing",
+            f"nothing judges evaluation {unjudged[0]!r}",
+            "give it, or the run, a reward=…",
+        )
     if len(sources) > 1:
         yield error(
             "reward.twice",
-            f"two rewards judge the episodes: {' and '.join(sources)}",
+            f"{len(sources)} rewards judge the episodes: {' and '.join(sources)}",
             "leave one out, or compose them: reward=weighted(…)",
         )
 
@@ -60,13 +69,13 @@ def rewards_judge_anything(subject: Subject) -> Iterator[Finding]:
     if isinstance(subject.training, GymError):
         return
     seen: set[str] = set()
-    wanted: list[tuple[RewardSpec | None, Sequence[Task]]] = [
-        (_judge(subject), subject.training.tasks)
-    ]
+    judge = None if is_supervised(subject) else run.reward or own_reward(run.dataset)
+    wanted: list[tuple[RewardSpec | None, Sequence[Task]]] = [(judge, subject.training.tasks)]
     for evaluation in run.evaluations:
         found = subject.evaluations[evaluation.name]
         if not isinstance(found, GymError):
-            wanted.append((evaluation.reward, found.tasks))
+            own = own_reward(evaluation.dataset)
+            wanted.append((evaluation.reward or run.reward or own, found.tasks))
     for reward, tasks in wanted:
         if reward is None or not tasks or reward.model_dump_json() in seen:
             continue
@@ -110,18 +119,13 @@ async def _trials(subject: Subject, reward: RewardSpec, tasks: Sequence[Task]) -
 
 
 def verdict(trials: Sequence[Trial], name: str, timeout_s: float) -> Iterator[Finding]:
-    """`reward.raises`, `.invalid`, `.died`, `.timeout`, `.never_judges`, `.constant`."""
-    for kind, code, what in (
-        ("raised", "reward.raises", "raised"),
-        ("invalid", "reward.invalid", "returned what is no reward"),
-        ("died", "reward.died", "ended its process"),
-    ):
+    """`reward.raised`, `.invalid`, `.died`, `.timeout`, `.never_judges`, `.constant`."""
+    for kind in ("raised", "invalid", "died"):
         bad = next((trial for trial in trials if trial.judgement.kind == kind), None)
         if bad is not None:
             yield error(
-                code,
-                f"reward {name!r} {what} on {bad.output} of task "
-                f"{bad.task.prompt_text[:40]!r}: {bad.judgement.failure}",
+                f"reward.{kind}",
+                f"{bad.judgement.failure}, when the model's answer was {bad.output}",
                 "let it return a score for whatever the model may write, or None if none applies",
             )
     if any(trial.judgement.kind == "timeout" for trial in trials):
@@ -164,27 +168,21 @@ def reward_name(reward: RewardSpec) -> str:
     return reward.name
 
 
-def _judge(subject: Subject) -> RewardSpec | None:
-    """What judges the training's episodes outside their environment."""
-    return subject.run.reward or _own_reward(subject)
-
-
-def _own_reward(subject: Subject) -> Code | None:
-    from training_gym.data import own_reward
-
-    return own_reward(subject.run.dataset) if subject.run.dataset is not None else None
-
-
-def _sources(subject: Subject, reward: RewardSpec | None) -> list[str]:
+def _sources(run: RunSpec) -> list[str]:
     """Who judges, in words; an explicit composition with the tasks' own scorer is one."""
-    sources = [] if reward is None else [f"reward={reward_name(reward)}"]
-    own = _own_reward(subject)
-    if own is not None and own.ref not in _refs(reward):
+    sources = [] if run.reward is None else [f"reward={reward_name(run.reward)}"]
+    own = own_reward(run.dataset)
+    if own is not None and own.ref not in _refs(run.reward):
         sources.append(f"the tasks' own {own.name}")
-    environment = subject.run.environment
-    if environment is not None and _judges(environment):
-        sources.append(f"the environment {environment.name}")
+    if run.environment is not None and _judges(run.environment):
+        sources.append(f"the environment {run.environment.name}")
     return sources
+
+
+def _judged(run: RunSpec, evaluation: Eval) -> bool:
+    rewards = (evaluation.reward, run.reward, own_reward(evaluation.dataset))
+    environment = evaluation.environment or run.environment
+    return environment is not None or any(reward is not None for reward in rewards)
 
 
 def _refs(reward: RewardSpec | None) -> set[str]:

@@ -8,18 +8,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from training_gym import data
 from training_gym.checks.template import read_template
+from training_gym.data import TaskSet
+from training_gym.data.loading import Side
+from training_gym.spec.datasets import Dataset
 from training_gym.spec.engine import Engine
 from training_gym.spec.errors import GymError
 from training_gym.spec.plan import Architecture
 from training_gym.spec.run import Eval, RunSpec
 from training_gym.spec.tasks import Task
 from training_gym.spec.text import TextCodec
-
-if TYPE_CHECKING:
-    from training_gym.data import TaskSet
 
 MEASURED_PROMPTS = 2000
 """Prompts whose tokens are counted; the rest is bounded by its bytes."""
@@ -48,8 +48,7 @@ class Subject:
     @cached_property
     def training(self) -> TaskSet | GymError:
         """The tasks to train on."""
-        side = "train" if self.run.dataset and self.run.dataset.eval_fraction > 0 else "all"
-        return self._loaded(self.run.dataset, side)
+        return self._loaded(self.run.dataset, "train")
 
     @cached_property
     def evaluations(self) -> dict[str, TaskSet | GymError]:
@@ -134,12 +133,11 @@ class Subject:
         return None if text is None else hashlib.sha256(text.encode()).hexdigest()
 
     def _evaluated(self, evaluation: Eval) -> TaskSet | GymError:
-        held_out = evaluation.dataset == self.run.dataset and evaluation.dataset.eval_fraction > 0
+        held_out = evaluation.dataset == self.run.dataset
         return self._loaded(evaluation.dataset, "eval" if held_out else "all")
 
-    def _loaded(self, dataset: object, side: str) -> TaskSet | GymError:
-        from training_gym import data
-
+    def _loaded(self, dataset: Dataset | None, side: Side) -> TaskSet | GymError:
+        assert dataset is not None, "a run has a dataset"
         try:
             return data.load(dataset, seed=self.run.recipe.seed, side=side, root=self.source)
         except GymError as error:

@@ -18,7 +18,7 @@ Progress = Callable[[dict[str, Any]], None]
 ENDED = frozenset({"completed", "stopped", "failed", "lost"})
 POLL_S = 0.25
 
-SHOWN = ("reward", "loss", "tokens_per_s")
+SHOWN = ("reward", "loss", "sampled_tokens_per_second")
 """Metrics that a plain line shows: the first whose name is or begins with each of these."""
 
 

@@ -48,8 +48,8 @@ def on_accelerator(engine: LocalEngine, machine: Machine) -> bool:
     return engine.device == "cuda" or machine.accelerator_memory_gib > 0
 
 
-def weight_bytes(engine: LocalEngine, machine: Machine) -> int:
-    """Bytes of one weight as it is held."""
+def computed_bytes(engine: LocalEngine, machine: Machine) -> int:
+    """Bytes of one number as the network computes it: activations, keys and values."""
     if engine.dtype == "auto":
         return 2 if on_accelerator(engine, machine) else 4
     return 2 if engine.dtype == "bfloat16" else 4
@@ -68,28 +68,26 @@ def estimate_memory(
 ) -> MemoryEstimate:
     """Predicted peak of training `run` with `shape`, term by term."""
     engine = run.recipe.engine
-    held = weight_bytes(engine, machine)
+    width = computed_bytes(engine, machine)
     adapter = run.recipe.adapter
     adapted = adapter_parameters(architecture, adapter) if adapter else 0
     trained = adapted if adapter else architecture.num_parameters
-    # AdamW keeps two moments of every trained parameter, in float32.
-    moments = 8 * trained
-    # An adapter is held and differentiated in float32 whatever the base model is held in.
-    trained_bytes = 4 if adapter else held
+    # Weights are held in float32; computing in bfloat16 casts each of them once a pass.
+    held = 4 if width == 4 else 6
     packed = max(shape.token_budget, shape.sequence_tokens)
     return MemoryEstimate(
-        weights_gib=(architecture.num_parameters * held + 4 * adapted) / GIB,
-        gradients_gib=trained * trained_bytes / GIB,
-        optimizer_gib=moments / GIB,
-        activations_gib=packed * activation_bytes_per_token(architecture, held) / GIB,
+        weights_gib=held * (architecture.num_parameters + adapted) / GIB,
+        gradients_gib=4 * trained / GIB,
+        optimizer_gib=8 * trained / GIB,  # AdamW's two moments, in float32
+        activations_gib=packed * activation_bytes_per_token(architecture, width) / GIB,
         logits_gib=_logits_bytes(run, architecture, shape) / GIB,
-        kv_cache_gib=_cache_bytes(run, architecture, held, shape) / GIB,
+        kv_cache_gib=_cache_bytes(run, architecture, width, shape) / GIB,
         process_gib=_process_gib(run, machine),
         available_gib=available_gib(engine, machine),
     )
 
 
-def activation_bytes_per_token(architecture: Architecture, held: int) -> float:
+def activation_bytes_per_token(architecture: Architecture, width: int) -> float:
     r"""What one packed token keeps for the backward pass, over all layers.
 
     Counted from the operations of a Llama layer after the method of Korthikanti et al. 2022
@@ -104,8 +102,8 @@ def activation_bytes_per_token(architecture: Architecture, held: int) -> float:
     attention = architecture.num_heads * architecture.head_dim
     keys = architecture.num_kv_heads * architecture.head_dim
     mlp = architecture.intermediate_size * max(1, architecture.experts_per_token)
-    kept = held * (6 * h + 5 * attention + 2 * keys + 4 * mlp)
-    upcast = 8 * h if held < 4 else 0
+    kept = width * (6 * h + 5 * attention + 2 * keys + 4 * mlp)
+    upcast = 8 * h if width < 4 else 0
     return ACTIVATION_SLACK * architecture.num_layers * (kept + upcast)
 
 
@@ -125,12 +123,12 @@ def _logits_bytes(run: RunSpec, architecture: Architecture, shape: Shape) -> flo
     return 4.0 * architecture.vocab_size * max(training, 2 * shape.slots)
 
 
-def _cache_bytes(run: RunSpec, architecture: Architecture, held: int, shape: Shape) -> float:
+def _cache_bytes(run: RunSpec, architecture: Architecture, width: int, shape: Shape) -> float:
     """Keys and values of every slot at full length."""
     if not samples(run):
         return 0.0
     per_token = 2 * architecture.num_layers * architecture.num_kv_heads * architecture.head_dim
-    return float(held * per_token * shape.slots * shape.sequence_tokens)
+    return float(width * per_token * shape.slots * shape.sequence_tokens)
 
 
 def samples(run: RunSpec) -> bool:

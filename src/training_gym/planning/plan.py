@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from training_gym.planning.memory import Shape, on_accelerator, weight_bytes
+from training_gym.planning.memory import Shape, computed_bytes, on_accelerator
 from training_gym.planning.nearest import refusal
 from training_gym.planning.search import Limits, fit, limits_of, longest_answer
 from training_gym.spec.plan import Architecture, Machine, Origin, Plan
@@ -64,7 +64,7 @@ def _open_engine(run: RunSpec, machine: Machine, shape: Shape) -> dict[str, Any]
     if engine.device == "auto":
         values["device"] = _device(machine, on_device=on_accelerator(engine, machine))
     if engine.dtype == "auto":
-        values["dtype"] = "bfloat16" if weight_bytes(engine, machine) == 2 else "float32"
+        values["dtype"] = "bfloat16" if computed_bytes(engine, machine) == 2 else "float32"
     if engine.threads is None:
         values["threads"] = machine.cpu_cores
     if engine.slots is None:

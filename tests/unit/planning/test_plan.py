@@ -77,11 +77,11 @@ def test_a_prompt_and_answer_beyond_the_context_are_refused() -> None:
 
 
 def test_what_cannot_fit_is_refused_with_the_nearest_that_can() -> None:
-    gpu = H200.changed(accelerator_memory_gib=48)
+    gpu = H200.changed(accelerator_memory_gib=80)
     with pytest.raises(PlanError) as refused:
         planned(haiku(), QWEN3_8B, gpu)
     assert "optimizer: 61.0" in refused.value.message
-    assert "44.2 GiB can be used" in refused.value.message
+    assert "73.6 GiB can be used" in refused.value.message
     assert "adapter=Lora()" in refused.value.fix
     planned(haiku(adapter=Lora()), QWEN3_8B, gpu)
 

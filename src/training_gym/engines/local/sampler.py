@@ -66,7 +66,6 @@ class SamplerStatistics:
     prefilled_tokens: int = 0
     decoded_tokens: int = 0
     steps: int = 0
-    seconds: float = 0.0
 
 
 class LocalSampler:
@@ -188,7 +187,7 @@ class LocalSampler:
             ended: list[tuple[Request, Completion]] = []
             try:
                 ended = await self._compute.run(self._step)
-            except Exception as error:  # boundary: the callers own the failure
+            except Exception as error:  # noqa: BLE001 - boundary: the callers own the failure
                 self._fail(error)
             for request, completion in ended:
                 if not request.future.done():
