@@ -86,7 +86,7 @@ class Watch:
 
     def _hear(self, event: dict[str, Any]) -> None:
         if event["kind"] == "attempt_started":
-            self._seconds.clear()
+            self._seconds, self._values = [], {}
             self._phase = "starting"
         elif event["kind"] == "model_loaded":
             self._phase = "model loaded"
@@ -110,9 +110,10 @@ class Watch:
         return None
 
     def _speed(self) -> float | None:
+        seconds = _finite(self._values.get(SECONDS))
         counts = (_finite(self._values.get(name)) for name in TOKENS)
         tokens = next((count for count in counts if count is not None), None)
-        return None if tokens is None or not self._seconds[-1] else tokens / self._seconds[-1]
+        return tokens / seconds if tokens is not None and seconds else None
 
     def _seconds_left(self) -> float | None:
         if self._num_steps is None or not self._seconds:

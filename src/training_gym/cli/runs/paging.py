@@ -131,8 +131,9 @@ def _closed(cursor: str) -> str:
 def _opened(word: str) -> str:
     body = word.removeprefix(_CURSOR)
     try:
-        return base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)).decode()
-    except (binascii.Error, UnicodeDecodeError):
+        padded = body + "=" * (-len(body) % 4)
+        return base64.b64decode(padded, altchars=b"-_", validate=True).decode()
+    except (binascii.Error, ValueError):
         raise _unreadable(word) from None
 
 
