@@ -18,6 +18,9 @@ from training_gym.cli.failures import exit_codes
 from training_gym.cli.schemas import SCHEMAS
 
 HERE = Path(__file__).parent
+README = HERE.parent / "README.md"
+TUTORIAL = HERE.parent / "tutorials" / "haiku.py"
+BEGIN, END = "<!-- tutorials/haiku.py -->", "<!-- end -->"
 
 INTRODUCTION = """\
 # Command line
@@ -43,7 +46,14 @@ with a new number. `runs metrics`, `episodes` and `logs` write one object a reco
 
 def pages() -> dict[Path, str]:
     """Every generated page and its text."""
-    return {HERE / "cli.md": cli_page()}
+    return {HERE / "cli.md": cli_page(), README: readme()}
+
+
+def readme() -> str:
+    """The README with the tutorial's present text between its marks."""
+    before, rest = README.read_text().split(BEGIN, 1)
+    after = rest.split(END, 1)[1]
+    return f"{before}{BEGIN}\n\n```python\n{TUTORIAL.read_text()}```\n\n{END}{after}"
 
 
 def cli_page() -> str:
