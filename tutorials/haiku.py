@@ -3,12 +3,10 @@
 training-gym train haiku.py
 """
 
-import re
-from itertools import zip_longest
-
 from training_gym import AdamW, Eval, Recipe, TrainConfig
-from training_gym.rewards.library import count_syllables
+from training_gym.rewards.library import SyllablePattern, distinct_words, mentions
 
+shaped = SyllablePattern(pattern=(5, 7, 5))
 TRAIN = """rain snow wind moon river forest mountain ocean desert garden winter summer autumn
 spring morning evening midnight sunrise thunder lightning frost mist cloud star candle lantern
 bridge harbor island meadow orchard willow maple cedar bamboo lotus rose tulip clover moss sparrow
@@ -26,17 +24,16 @@ def about(topics):
 
 def haiku(episode):
     """How near to 5-7-5, times whether the topic is named, times the share of distinct words."""
-    lines = [line for line in episode.completion.splitlines() if line.strip()]
-    words = re.findall(r"[a-z']+", episode.completion.lower())
-    if not words:
-        return 0.0
-    counted = [count_syllables(line) for line in lines]
-    misses = sum(abs(a - b) for a, b in zip_longest(counted, (5, 7, 5), fillvalue=0))
-    shape = max(0.0, 1 - misses / 17)
-    named = float(any(word.startswith(episode.answer) for word in words))
-    distinct = len(set(words)) / len(words)
-    components = {"shape": shape, "named": named, "distinct": distinct}
-    return {"value": shape * named * distinct, **components}
+    verse = episode.completion
+    shape = shaped(episode)
+    named = float(mentions(verse, episode.answer))
+    distinct = distinct_words(verse)
+    return {
+        "reward": shape * named * distinct,
+        "shape": shape,
+        "named": named,
+        "distinct": distinct,
+    }
 
 
 config = TrainConfig(
