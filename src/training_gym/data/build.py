@@ -47,7 +47,9 @@ class TaskBuilder:
             conversation = read_conversation(given, row.where)
             messages, last = _split_target(conversation, output_column, row.where)
             answer = answer if last is None else last
-            identity = [message.model_dump(mode="json", exclude_defaults=True) for message in messages]
+            identity = [
+                message.model_dump(mode="json", exclude_defaults=True) for message in messages
+            ]
             prompt = self._wrapped(messages, row)
             is_empty = not any(message.text.strip() for message in messages)
         else:

@@ -85,7 +85,7 @@ def test_equal_split_keys_stay_on_one_side():
 
 def test_a_side_without_tasks_is_an_error():
     for side in ("train", "eval"):
-        with pytest.raises(DataError, match="eval_fraction=0.01 of 3 tasks leaves none"):
+        with pytest.raises(DataError, match=r"eval_fraction=0\.01 of 3 tasks leaves none"):
             ids(["a", "b", "c"], side=side, eval_fraction=0.01)
     with pytest.raises(DataError, match="holds nothing out"):
         ids(NUMBERS, side="eval")

@@ -1,0 +1,186 @@
+"""The caller's side of one reward process: start, call, kill. Blocking; one thread at a time.
+
+Only `kill` and `close` may be called from another thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+from training_gym.rewards.channel import receive_frame, send_frame
+from training_gym.spec.code import INSIDE_JOB
+from training_gym.spec.errors import RewardError
+
+LOAD_TIMEOUT_S = 120.0
+"""Seconds a worker has to start and import the user's code."""
+
+_LOOK_S = 0.2
+"""Seconds between looks at whether a silent worker still lives."""
+
+
+class CallTimeout(Exception):
+    """The call took too long; the worker was killed."""
+
+
+class WorkerDied(Exception):
+    """The worker ended during the call; says how."""
+
+
+class RewardProcess:
+    """A worker that is started when first needed and replaced when it is gone."""
+
+    def __init__(self, hello: dict[str, Any]) -> None:
+        """`hello` names the rewards and where to find them."""
+        self._hello = json.dumps(hello).encode()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._channel: socket.socket | None = None
+        self._closed = False
+        self._busy = threading.Lock()
+        self.functions: list[dict[str, bool]] = []
+        """What the worker says of each reward: `is_group`, `is_async`."""
+
+    def start(self) -> None:
+        """Start the worker unless it runs; raises `RewardError` if a reward cannot be loaded."""
+        with self._busy:
+            self._ensure_started()
+
+    def call(self, payload: bytes, timeout_s: float) -> list[dict[str, Any]]:
+        """Judgements for one request; raises `CallTimeout` or `WorkerDied`."""
+        with self._busy:
+            self._ensure_started()
+            judgements: list[dict[str, Any]] = self._exchange(payload, timeout_s)
+            return judgements
+
+    def kill(self) -> None:
+        """End the worker and everything in its process group at once."""
+        process = self._process
+        if process is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Kill the worker and start no other."""
+        self._closed = True
+        self.kill()
+
+    def reap(self) -> None:
+        """Free what is left of the worker, once no thread uses it."""
+        self._end()
+
+    def _ensure_started(self) -> None:
+        if self._closed:
+            raise WorkerDied("was closed")
+        if self._process is not None and self._process.poll() is None:
+            return
+        self._end()
+        self._spawn()
+        try:
+            answer = self._exchange(self._hello, LOAD_TIMEOUT_S)
+        except CallTimeout:
+            raise RewardError(
+                f"importing the rewards took longer than {LOAD_TIMEOUT_S:g} s",
+                fix="move slow work out of the top level of the file",
+            ) from None
+        except WorkerDied as error:
+            raise RewardError(
+                f"the process that imports the rewards {error}",
+                fix="import the file by itself to see what ends it",
+            ) from None
+        if isinstance(answer, dict):
+            self._end()
+            raise RewardError(answer["error"]["message"], fix=answer["error"]["fix"])
+        self.functions = answer
+
+    def _spawn(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-P",
+                    "-m",
+                    "training_gym.rewards.worker",
+                    str(theirs.fileno()),
+                    str(os.getpid()),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+                env={**os.environ, INSIDE_JOB: "1"},
+            )
+        self._channel = ours
+        if self._closed:
+            self.kill()
+
+    def _exchange(self, payload: bytes, timeout_s: float) -> Any:
+        """One frame there, one back."""
+        channel, deadline = self._channel, time.monotonic() + timeout_s
+        assert channel is not None
+
+        def receive(channel: socket.socket, size: int) -> bytes:
+            while True:
+                left = deadline - time.monotonic()
+                channel.settimeout(max(min(left, _LOOK_S), 0.001))
+                try:
+                    return channel.recv(size)
+                except TimeoutError:
+                    # A child of the worker may hold the socket open after the worker's death.
+                    if self._process is None or self._process.poll() is not None:
+                        return b""
+                    if left <= 0:
+                        raise
+
+        try:
+            channel.settimeout(timeout_s)
+            send_frame(channel, payload)
+            frame = receive_frame(channel, receive)
+        except TimeoutError:
+            self._end()
+            raise CallTimeout from None
+        except OSError:
+            frame = None
+        if frame is None:
+            raise WorkerDied(self._end(by_itself=True))
+        return json.loads(frame)
+
+    def _end(self, *, by_itself: bool = False) -> str:
+        """Kill what is left of the worker, reap it, and say how it ended."""
+        process, channel = self._process, self._channel
+        self._process = self._channel = None
+        if channel is not None:
+            channel.close()
+        if process is None:
+            return "ended"
+        code = _wait_briefly(process) if by_itself else None
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        return _how(code)
+
+
+def _wait_briefly(process: subprocess.Popen[bytes]) -> int | None:
+    """The exit code of a process that has closed its connection and should be about to end."""
+    try:
+        return process.wait(timeout=1.0)
+    except subprocess.TimeoutExpired:
+        return None
+
+
+def _how(code: int | None) -> str:
+    if code is None:
+        return "closed its connection"
+    if code >= 0:
+        return f"ended its process with exit code {code}"
+    name = signal.Signals(-code).name
+    hint = ", perhaps for lack of memory" if code == -signal.SIGKILL else ""
+    return f"ended its process by {name}{hint}"
