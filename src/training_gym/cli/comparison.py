@@ -81,11 +81,11 @@ def compare(run: Run, evaluation: str) -> Comparison:
 
 def pair_up(episodes: Sequence[Episode]) -> tuple[Pair, ...]:
     """Each task's answers at the first and at the last evaluation, in the order they were asked."""
-    steps = [episode.counters.optimizer_step or 0 for episode in episodes]
-    if not steps or min(steps) == max(steps):
+    batches = [episode.counters.batch or 0 for episode in episodes]
+    if not batches or min(batches) == max(batches):
         return ()
-    first = {_place(e): e for e, step in zip(episodes, steps, strict=True) if step == min(steps)}
-    last = {_place(e): e for e, step in zip(episodes, steps, strict=True) if step == max(steps)}
+    first = {_place(e): e for e, n in zip(episodes, batches, strict=True) if n == min(batches)}
+    last = {_place(e): e for e, n in zip(episodes, batches, strict=True) if n == max(batches)}
     return tuple(_pair(first[place], last[place]) for place in first if place in last)
 
 

@@ -38,7 +38,7 @@ def _lines(prepared: Prepared) -> list[tuple[str, str]]:
     plan, recipe = prepared.plan, prepared.plan.run.recipe
     batch = f"{recipe.prompts_per_batch} tasks × {recipe.group_size} episodes"
     lines = [
-        ("model", f"{plan.run.model} ({plan.architecture.num_parameters / 1e6:.0f} M parameters)"),
+        ("model", f"{plan.run.model} ({plan.architecture.num_parameters / 1e6:.3g} M parameters)"),
         ("algorithm", f"{recipe.algorithm.kind}, {'adapter' if recipe.adapter else 'all weights'}"),
         ("batches", f"{recipe.num_steps} of {batch}"),
         ("lengths", f"up to {plan.max_sequence_tokens} tokens, prompt and answer together"),

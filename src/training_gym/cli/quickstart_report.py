@@ -100,7 +100,7 @@ def _figures(comparison: Comparison, run: Run) -> list[str]:
         f"mean reward on {len({p.task for p in comparison.pairs})} held-out topics: "
         f"{comparison.baseline_mean:.3f} before, {comparison.trained_mean:.3f} after",
         f"difference {change:+.3f}, 95 % interval {comparison.difference_low:+.3f} to "
-        f"{comparison.difference_high:+.3f} (paired, bootstrap over topics)",
+        f"{comparison.difference_high:+.3f} (paired by topic)",
         f"different words: {comparison.baseline_distinctness:.0%} before, "
         f"{comparison.trained_distinctness:.0%} after",
         f"{result.steps} steps in {span(result.wall_s)}, evaluations included",
@@ -112,8 +112,9 @@ def _figures(comparison: Comparison, run: Run) -> list[str]:
 
 
 def _next_steps(run: Run) -> list[str]:
-    return [
-        f"training-gym runs episodes {run.id} --limit 20   what it wrote, and why it was rewarded",
-        f"training-gym runs metrics {run.id}               every number it recorded",
-        "training-gym init haiku                       the file behind this, to make your own from",
-    ]
+    commands = {
+        "what it wrote, and what that was worth": f"runs episodes {run.id} --limit 20",
+        "every number it recorded": f"runs metrics {run.id}",
+        "this definition as a file, to make your own from": "init haiku",
+    }
+    return [f"{what}\n  training-gym {command}" for what, command in commands.items()]

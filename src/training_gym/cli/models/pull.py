@@ -18,8 +18,8 @@ def pull(
     Its hash is checked, and it is converted to safetensors once.
     """
     from training_gym.cli import output
-    from training_gym.models.known_models import find
     from training_gym.models.catalogue import resolve
+    from training_gym.models.known_models import find
 
     card = find(name)
     folder = resolve(name, say=output.say)
