@@ -35,10 +35,17 @@ check: $(STAMP)  ## Format, lint, types, contracts, generated docs
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python docs/generate.py --check
 
 format: $(STAMP)  ## Mend what the formatter and linter can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+docs: $(STAMP)  ## Write the pages that follow from code
+	$(BIN)/python docs/generate.py
+
+bench: $(STAMP)  ## Measure how fast the command line starts
+	$(BIN)/python benchmarks/startup.py $(ARGS)
 
 clean:  ## Remove the environment
 	rm -rf $(VENV)

@@ -1,0 +1,43 @@
+"""The tree of commands. Importing it loads typer and the verbs' signatures, nothing else."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from training_gym.cli import doctor, init, quickstart, train
+from training_gym.cli.models import app as models
+from training_gym.cli.runs import app as runs
+
+app = typer.Typer(
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+app.command()(quickstart.quickstart)
+app.command()(train.train)
+app.add_typer(runs, name="runs")
+app.add_typer(models, name="models")
+app.command()(init.init)
+app.command()(doctor.doctor)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from training_gym import __version__
+
+        sys.stdout.write(f"training-gym {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Reinforcement-learning post-training of language models: one file, any computer."""

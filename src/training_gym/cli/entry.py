@@ -1,0 +1,88 @@
+"""From arguments to an exit code: the boundary at which every error is reported, once."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typer import TyperException
+
+    from training_gym.cli.failures import UsageError
+
+_SUGGESTION = re.compile(r"^(.*?)\.? ?(?:Did you mean (.*)\?|\(Possible options: (.*)\))$", re.S)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command and return the exit code of the process."""
+    import typer
+
+    from training_gym.cli.app import app
+    from training_gym.spec.errors import GymError
+
+    arguments = list(arguments) or ["--help"]
+    as_json = wants_json(arguments)
+    try:
+        code = app(arguments, prog_name="training-gym", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except GymError as error:
+        from training_gym.cli.failures import report
+
+        return report(error, as_json=as_json)
+    except typer.TyperException as error:
+        from training_gym.cli.failures import report
+
+        return report(_usage_error(error), as_json=as_json)
+    except (KeyboardInterrupt, typer.Abort):
+        from training_gym.cli.failures import INTERRUPTED
+
+        return INTERRUPTED
+    except BrokenPipeError:
+        return _reader_left()
+    except Exception as error:  # noqa: BLE001 - the boundary of the program: ours, not the user's
+        return _bug(error, as_json=as_json)
+
+
+def wants_json(arguments: Sequence[str]) -> bool:
+    """Whether `--json` stands among the options; errors of parsing are then JSON as well."""
+    options = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    return "--json" in options
+
+
+def _usage_error(error: TyperException) -> UsageError:
+    from training_gym.cli.failures import UsageError
+
+    text = error.format_message()
+    context = getattr(error, "ctx", None)
+    where = context.command_path if context is not None else "training-gym"
+    found = _SUGGESTION.match(text)
+    if found is None:
+        return UsageError(_lower(text), fix=f"see {where} --help")
+    near = found.group(2) or found.group(3)
+    return UsageError(_lower(found.group(1)), fix=f"did you mean {near}?")
+
+
+def _lower(text: str) -> str:
+    line = " ".join(text.split()).rstrip(".")
+    return line[:1].lower() + line[1:]
+
+
+def _reader_left() -> int:
+    """What `| head` does to us is not an error; keep the interpreter from flushing to nobody."""
+    import os
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def _bug(error: Exception, *, as_json: bool) -> int:
+    import traceback
+
+    from training_gym.cli.failures import Bug, report
+
+    traceback.print_exception(error, file=sys.stderr)
+    fault = Bug(f"{type(error).__name__}: {error}", fix="this is a bug: report the lines above")
+    return report(fault, as_json=as_json)

@@ -1,0 +1,30 @@
+"""`training-gym runs resume`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from training_gym.cli.options import AsJson, RunId
+
+
+def resume(
+    run_id: RunId,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Return at once; the run goes on by itself.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Go on from the newest checkpoint."""
+    from training_gym.cli.finish import finish, started
+    from training_gym.cli.following import follow
+    from training_gym.cli.runs.lookup import find_run
+
+    run = find_run(run_id)
+    run.resume()
+    if detach:
+        started(run, as_json=as_json)
+        return
+    interrupted = follow(run)
+    finish(run, as_json=as_json, interrupted=interrupted)

@@ -1,0 +1,135 @@
+"""What `--json` writes: every schema's fields and their meaning, for docs and for tests.
+
+A field may be added under the same version; what a field means, or that it is there, changes only
+with a new number after the slash.
+"""
+
+from __future__ import annotations
+
+_STAMP = {
+    "time": "when it was recorded, ISO 8601 in UTC",
+    "attempt": "which try at the run recorded it",
+    "batch": "batches collected so far, or null",
+    "optimizer_step": "updates of the weights so far, or null",
+    "policy_version": "version of the weights that the sampler served, or null",
+}
+_MODEL = {
+    "name": "name in the catalogue",
+    "title": "its name in words",
+    "hub_id": "id on the Hugging Face Hub",
+    "kind": "instruct or base",
+    "family": "model_type of its configuration",
+    "num_parameters": "number of weights",
+    "licence": "licence of the weights",
+    "here": "whether it is on this machine",
+    "path": "its folder, or null",
+}
+_RESULT = {
+    "run_id": "the run",
+    "status": "queued, running, completed, stopped, failed or lost",
+    "reason": "why it ended, where there is something to say",
+    "steps": "batches learned from",
+    "evaluations": "baseline, final and difference of each by name: mean, low, high (95 %), count",
+    "checkpoint": "folder of the last checkpoint, or null",
+    "wall_s": "seconds over all attempts",
+    "path": "the run's folder",
+}
+
+SCHEMAS: dict[str, dict[str, str]] = {
+    "error/1": {
+        "error": "type, message, fix, exit_code, and run_id where a run failed; ends any command",
+    },
+    "quickstart/1": {
+        "run_id": "the run",
+        "baseline_mean": "mean reward on held-out topics before training",
+        "trained_mean": "the same after it",
+        "difference_low": "lower end of the paired difference's 95 % interval",
+        "difference_high": "upper end of it",
+        "steps": "batches learned from",
+        "wall_s": "seconds of evaluation, training and evaluation together",
+        "checkpoint": "folder of the trained model",
+        "verdict": "improved, less_varied, no_difference or worse",
+        "baseline_distinctness": "share of different words in the verses before training",
+        "trained_distinctness": "the same after it, over as many words",
+        "seed": "the seed it ran with",
+    },
+    "train.plan/1": {
+        "plan": "the resolved plan: definition, origins, architecture, machine, memory",
+        "job": "what the platform would run",
+        "files": "names of the files of the submission, each with its text",
+        "findings": "what the checks found",
+    },
+    "runs.started/1": {
+        "run_id": "the run",
+        "status": _RESULT["status"],
+        "path": "the run's folder",
+    },
+    "runs.result/1": _RESULT,
+    "runs.list/1": {
+        "runs": "run_id, status, created_at, name, model, tags, path and problem of each",
+        "omitted": "runs left out because of --limit",
+    },
+    "runs.show/1": {
+        **_RESULT,
+        "name": "its name, or null",
+        "tags": "its tags",
+        "created_at": "when it was launched",
+        "attempts": "number of attempts",
+        "step": "batches learned from so far",
+        "num_steps": "batches it is to learn from",
+        "run": "the resolved definition",
+        "origins": "where each value of it came from: default, recipe, user or planner",
+        "checkpoints": "step, kind, path and sha256 of each",
+        "parents": "runs and checkpoints it started from",
+    },
+    "runs.metrics/1": {**_STAMP, "values": "numbers by name; NaN and infinities as strings"},
+    "runs.episodes/1": {
+        **_STAMP,
+        "episode": "id of the episode",
+        "stream": "train, or the evaluation's name",
+        "group": "id shared by the episodes of one task in one batch",
+        "member": "place in the group",
+        "task": "id of the task",
+        "answer": "expected answer, or null",
+        "status": "finished, truncated, model_failed or infrastructure_failed",
+        "reason": "why, where there is something to say",
+        "reward": "what it was worth, or null if it could not be judged",
+        "components": "the reward's parts by name",
+        "duration_s": "seconds it took",
+        "messages": "role and text of each",
+    },
+    "runs.logs/1": {**_STAMP, "source": "stdout, stderr or log", "text": "the line"},
+    "runs.page/1": {
+        "shown": "records in this page",
+        "omitted": "older records that match, left out because of --limit",
+        "damaged": "lines of the run's files that could not be read",
+        "cursor": "give it to --since to read on from here",
+    },
+    "runs.stop/1": {
+        "run_id": "the run",
+        "status": "what it was when asked",
+        "asked": "whether there was anything to stop",
+        "now": "whether it was asked to end at once",
+    },
+    "models.list/1": {"models": ", ".join(_MODEL) + " of each"},
+    "models.show/1": {
+        **_MODEL,
+        "aliases": "other names it answers to",
+        "revision": "commit on the Hub, or null for the newest",
+        "terms": "what must be shown to whoever fetches it, or null",
+        "notes": "what else is worth knowing",
+        "packages": "Python packages it can come from",
+        "download_mb": "size of those, or null",
+    },
+    "models.pull/1": {"name": "the model", "path": "the folder it lies in"},
+    "init/1": {
+        "template": "which one",
+        "files": "what was written; the definition first",
+        "next": "commands to go on with",
+    },
+    "init.list/1": {"templates": "what each trains, by name"},
+    "doctor/1": {
+        "healthy": "false if something keeps every run from working",
+        "findings": "code, name, value, state (good, missing, broken) and fix of each",
+    },
+}
