@@ -68,21 +68,22 @@ def tasks_suit_the_model(subject: Subject) -> Iterator[Finding]:
 
 
 def prompts_fit(subject: Subject) -> Iterator[Finding]:
-    """`data.too_long`, `data.lengths_deferred`: prompts that would be left out."""
+    """`data.too_long`, `data.lengths_deferred`, `model.tokenizer`, `model.template_refuses`."""
     if isinstance(subject.architecture, GymError) or not subject.all_tasks:
         return
     context = subject.architecture.max_context_tokens
     limit = subject.run.recipe.max_prompt_tokens or context - longest_answer(subject.run)
     lengths = subject.prompt_tokens
     if lengths is None:
-        if subject.codec is None:
-            yield note(
-                "data.lengths_deferred",
-                f"prompts are measured in the job: those beyond {limit} tokens are left out there",
-                "to measure them here: pip install 'training-gym[local]'",
-            )
-        elif isinstance(subject.codec, GymError):
-            yield raised("model.tokenizer", subject.codec)
+        yield note(
+            "data.lengths_deferred",
+            f"prompts are measured in the job: those beyond {limit} tokens are left out there",
+            "to measure them here: pip install 'training-gym[local]'",
+        )
+        return
+    if isinstance(lengths, GymError):
+        whose = "tokenizer" if lengths is subject.codec else "template_refuses"
+        yield raised(f"model.{whose}", lengths)
         return
     too_long = [length for length in lengths if length > limit]
     if not too_long:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 from training_gym.checks.definition import is_supervised
 from training_gym.checks.findings import error, warning
@@ -13,6 +15,7 @@ from training_gym.data import own_reward
 from training_gym.rewards import Judgement, RewardRunner
 from training_gym.spec.bridge import run_sync
 from training_gym.spec.code import Code
+from training_gym.spec.episodes import Episode
 from training_gym.spec.errors import GymError
 from training_gym.spec.findings import Finding
 from training_gym.spec.rewards import RewardSpec, WeightedReward
@@ -99,6 +102,7 @@ def _tried(subject: Subject, reward: RewardSpec, tasks: Sequence[Task]) -> Itera
 
 
 async def _trials(subject: Subject, reward: RewardSpec, tasks: Sequence[Task]) -> list[Trial]:
+    """Every output of every task, as a group each; ends early where a reward ends nothing."""
     timeout_s = min(subject.run.recipe.reward_timeout_s, TRIAL_TIMEOUT_S)
     trials: list[Trial] = []
     async with RewardRunner(
@@ -106,16 +110,24 @@ async def _trials(subject: Subject, reward: RewardSpec, tasks: Sequence[Task]) -
     ) as runner:
         for task in tasks:
             outputs = outputs_for(task)
-            judged = await runner.judge(
-                [played(task, text, n) for n, text in enumerate(outputs.values())]
-            )
-            trials += [
-                Trial(task, output, judgement)
-                for output, judgement in zip(outputs, judged, strict=True)
-            ]
+            episodes = [played(task, text, n) for n, text in enumerate(outputs.values())]
+            if not trials:  # One alone tells of a reward that always hangs or dies, soon.
+                judged = await _judged_in_time(runner, episodes[:1])
+                if judged[0].kind in ("died", "timeout"):
+                    return [Trial(task, next(iter(outputs)), judged[0])]
+            judged = await _judged_in_time(runner, episodes)
+            trials += map(Trial, repeat(task), outputs, judged)
             if any(judgement.kind == "timeout" for judgement in judged):
                 break
     return trials
+
+
+async def _judged_in_time(runner: RewardRunner, episodes: Sequence[Episode]) -> list[Judgement]:
+    try:
+        async with asyncio.timeout(TRIAL_TIMEOUT_S + 1):
+            return await runner.judge(episodes)
+    except TimeoutError:
+        return [Judgement(None, None, "timeout")] * len(episodes)
 
 
 def verdict(trials: Sequence[Trial], name: str, timeout_s: float) -> Iterator[Finding]:

@@ -90,7 +90,7 @@ class Subject:
         """The model's tokenizer; None where transformers is not installed."""
         if isinstance(self.model, GymError):
             return self.model
-        if importlib.util.find_spec("transformers") is None:
+        if not _is_installed("transformers"):
             return None
         from training_gym.models.weights import load_codec
 
@@ -100,15 +100,14 @@ class Subject:
             return error
 
     @cached_property
-    def prompt_tokens(self) -> tuple[int, ...] | None:
+    def prompt_tokens(self) -> tuple[int, ...] | GymError | None:
         """Length of each of the first `MEASURED_PROMPTS` prompts; None where unknown here."""
-        codec = self.codec
-        if codec is None or isinstance(codec, GymError):
-            return None
+        if self.codec is None or isinstance(self.codec, GymError):
+            return self.codec
         try:
-            return tuple(_measured(codec, task) for task in self.all_tasks[:MEASURED_PROMPTS])
-        except GymError:
-            return None
+            return tuple(_measured(self.codec, task) for task in self.all_tasks[:MEASURED_PROMPTS])
+        except GymError as error:
+            return error
 
     @cached_property
     def longest_prompt_tokens(self) -> int | None:
@@ -116,7 +115,7 @@ class Subject:
 
         A tokenizer that falls back to bytes makes no more tokens of a text than it has bytes.
         """
-        measured = self.prompt_tokens or ()
+        measured = self.prompt_tokens if isinstance(self.prompt_tokens, tuple) else ()
         rest = self.all_tasks[len(measured) :]
         bounds = [len(task.prompt_text.encode()) + TEMPLATE_TOKENS for task in rest]
         return max([*measured, *bounds], default=None)
@@ -142,6 +141,13 @@ class Subject:
             return data.load(dataset, seed=self.run.recipe.seed, side=side, root=self.source)
         except GymError as error:
             return error
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ImportError:  # an import hook that keeps it out
+        return False
 
 
 def _measured(codec: TextCodec, task: Task) -> int:

@@ -24,11 +24,8 @@ RECORDS_BYTES = 100 * 10**6
 
 def home_is_writable(subject: Subject) -> Iterator[Finding]:
     """`home.read_only`: a run directory could not be made."""
-    try:
-        subject.home.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=subject.home) as file:
-            file.write(b"x")
-    except OSError as refused:
+    refused = _refusal_to_write(subject.home)
+    if refused is not None:
         yield error(
             "home.read_only",
             f"cannot write to {subject.home}: {refused.strerror or refused}",
@@ -36,12 +33,22 @@ def home_is_writable(subject: Subject) -> Iterator[Finding]:
         )
 
 
+def _refusal_to_write(folder: Path) -> OSError | None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"x")
+    except OSError as refused:
+        return refused
+    return None
+
+
 def disk_has_room(subject: Subject) -> Iterator[Finding]:
     """`disk.full`: the checkpoints would not fit."""
-    if isinstance(subject.architecture, GymError):
+    if isinstance(subject.architecture, GymError) or _refusal_to_write(subject.home):
         return
     needed = RECORDS_BYTES + checkpoint_bytes(subject.run, subject.architecture)
-    free = shutil.disk_usage(_nearest(subject.home)).free
+    free = shutil.disk_usage(subject.home).free
     if free < needed:
         yield error(
             "disk.full",
@@ -81,7 +88,3 @@ def requirements_are_installed(subject: Subject) -> Iterator[Finding]:
                 f"the requirement {requirement!r} is not installed",
                 f"pip install '{requirement}'",
             )
-
-
-def _nearest(place: Path) -> Path:
-    return next(folder for folder in (place, *place.parents) if folder.exists())

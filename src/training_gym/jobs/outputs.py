@@ -13,6 +13,7 @@ from collections import deque
 from pathlib import Path
 from typing import IO, Any, get_args
 
+from training_gym.records.documents import storage_error
 from training_gym.records.lines import COUNTERS, RESERVED
 from training_gym.records.recorder import Recorder
 from training_gym.records.run_directory import RunDirectory, Stream
@@ -51,12 +52,17 @@ class LineSplitter:
     def _pieces(self, line: bytes) -> list[bytes]:
         pieces = []
         while len(line) > self._limit:
-            cut = self._limit
-            while cut > self._limit - 4 and line[cut] & 0xC0 == 0x80:  # inside a character
-                cut -= 1
+            # Back to where a character begins, which is at most 3 bytes; garbage is cut anywhere.
+            starts = (at for at in range(self._limit, self._limit - 4, -1) if _starts(line[at]))
+            cut = next(starts, self._limit)
             pieces.append(line[:cut])
             line = line[cut:]
         return [*pieces, line]
+
+
+def _starts(byte: int) -> bool:
+    """Whether a byte begins a character in UTF-8."""
+    return byte & 0xC0 != 0x80
 
 
 def shown(line: bytes) -> str:
@@ -68,7 +74,7 @@ class Outputs:
     """All taps of one attempt: pipes, the engine's own files, and a plain log for people."""
 
     def __init__(self, run: RunDirectory, job: Job, attempt: int, recorder: Recorder) -> None:
-        """Raises `EngineError` for a tap that leads nowhere."""
+        """Raises `EngineError` for a tap that leads nowhere, `RecordsError` for a full disk."""
         taps = job.taps or _DEFAULT_TAPS
         for tap in taps:
             _require_usable(tap)
@@ -77,7 +83,7 @@ class Outputs:
         self._files = [
             _FileTap(run.path / (tap.path or ""), tap.stream) for tap in taps if tap.path
         ]
-        self._log = open(run.attempt(attempt) / "output.log", "ab", buffering=0)  # noqa: SIM115
+        self._log = _open_log(run.attempt(attempt) / "output.log")
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
         self._stderr: deque[str] = deque(maxlen=_TAIL_LINES)
@@ -145,6 +151,13 @@ class Outputs:
                 self._recorder.metrics(numbers, counters)
             else:
                 self._recorder.record(stream, own, counters)  # type: ignore[arg-type]
+
+
+def _open_log(path: Path) -> IO[bytes]:
+    try:
+        return path.open("ab", buffering=0)
+    except OSError as error:
+        raise storage_error(error, path) from error
 
 
 class _FileTap:

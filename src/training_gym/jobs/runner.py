@@ -6,13 +6,13 @@ power failure prevents that, and then `records.status.reconcile` writes the resu
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import sys
 import time
 import uuid
 from collections.abc import Sequence
+from contextlib import closing, suppress
 
 from training_gym.jobs.control import ControlRequest
 from training_gym.jobs.engine_process import EngineProcess, Leash, reap_earlier
@@ -63,6 +63,7 @@ class JobRunner:
                 ending = self._try_again(ending, leash)
         finally:
             leash.release()
+        self._answer(self._inbox.new_requests(), "refused", "the job has ended")
         write_result(self._run)
         return ending.exit_code
 
@@ -100,28 +101,31 @@ class JobRunner:
             if job.source_sha256 is not None:
                 unpack(run.source_archive, run.source, job.source_sha256)
             require_secrets(job, os.environ)
-            env = engine_environment(job, run, job.attempt, os.environ)
-            command = _group(job, self._group).command
-            outputs = Outputs(run, job, job.attempt, recorder)
-            engine = EngineProcess.start(command, env, run, job.attempt, outputs, leash)
-            try:
-                self._say_started(recorder, engine)
-                watched = Supervision(run, job, engine, outputs, recorder, self._inbox)
-                code, stopped_by = watched.watch()
-            finally:
-                engine.clean_up()
-                outputs.close()
+            with closing(Outputs(run, job, job.attempt, recorder)) as outputs:
+                code, stopped_by = self._watch_engine(leash, outputs, recorder)
             ending = describe_end(job, code, stopped_by, started_at, outputs)
-            with contextlib.suppress(GymError):
+            with suppress(GymError):
                 recorder.event("attempt_ended", exit_code=ending.exit_code, reason=ending.reason)
             return ending
         finally:
-            with contextlib.suppress(GymError):  # a full disk is the engine's to report
+            with suppress(GymError):  # a full disk is the engine's to report
                 recorder.close()
 
-    def _say_started(self, recorder: Recorder, engine: EngineProcess) -> None:
-        with contextlib.suppress(GymError):
-            recorder.event("engine_started", pid=engine.pid, withheld=list(self._held_back))
+    def _watch_engine(
+        self, leash: Leash, outputs: Outputs, recorder: Recorder
+    ) -> tuple[int, StoppedBy | None]:
+        """Start the engine, wait for its end, and leave nothing of it."""
+        run, job = self._run, self._job
+        env = engine_environment(job, run, job.attempt, os.environ)
+        command = _group(job, self._group).command
+        engine = EngineProcess.start(command, env, run, job.attempt, outputs, leash)
+        try:
+            with suppress(GymError):
+                withheld = list(self._held_back)
+                recorder.event("engine_started", pid=engine.pid, withheld=withheld)
+            return Supervision(run, job, engine, outputs, recorder, self._inbox).watch()
+        finally:
+            engine.clean_up()
 
     def _may_restart(self, ending: Exit) -> bool:
         """A crash may be tried again; a user's error or a wish to stop is final."""
@@ -156,13 +160,21 @@ class JobRunner:
             live = [request for request in asked if not self._inbox.expired(request)]
             wish = self._inbox.signalled()
             if live:
-                with Recorder(self._run, writer="runner", attempt=self._job.attempt) as recorder:
-                    for request in live:
-                        self._inbox.answer(request, recorder, "delivered", "between attempts")
+                self._answer(live, "delivered", "between two attempts")
                 wish = wish or "stop"
             if wish is not None or time.monotonic() >= until:
                 return wish
             time.sleep(0.1)
+
+    def _answer(self, requests: Sequence[ControlRequest], outcome: str, reason: str) -> None:
+        """Answer what no supervision could."""
+        if not requests:
+            return
+        recorder = Recorder(self._run, writer="runner", attempt=self._job.attempt)
+        for request in requests:
+            self._inbox.answer(request, recorder, outcome, reason)
+        with suppress(GymError):  # a full disk is the engine's to report
+            recorder.close()
 
 
 def _ends(request: ControlRequest) -> bool:

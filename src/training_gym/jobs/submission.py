@@ -5,19 +5,24 @@ What is asked for is written before it is asked, what was answered right after.
 
 from __future__ import annotations
 
+import shutil
 import time
 
 from training_gym.jobs.facts import Facts, deviations
 from training_gym.records.checkpoints import latest_valid
 from training_gym.records.documents import create_document, read_document_if_any, write_document
+from training_gym.records.processes import is_alive
 from training_gym.records.recorder import Recorder
-from training_gym.records.results import read_result
+from training_gym.records.results import Exit, read_result, write_exit, write_result
 from training_gym.records.run_directory import RunDirectory
-from training_gym.records.status import run_status
+from training_gym.records.status import read_runner, run_status
 from training_gym.spec.bridge import run_sync
-from training_gym.spec.errors import PlatformError
+from training_gym.spec.errors import GymError, PlatformError
 from training_gym.spec.job import Job, JobRef, Platform
 from training_gym.spec.settings import Settings
+
+RUNNER_ENDS_S = 15.0
+"""Longest wait for the runner of an attempt that has ended."""
 
 
 class Intent(Settings):
@@ -56,9 +61,31 @@ def submit_attempt(run: RunDirectory, job: Job, platform: Platform, facts: Facts
     write_document(folder / "job.json", job)
     if differs:
         _record_deviations(run, job.attempt, differs)
-    ref = run_sync(platform.submit(job, intent.key))
+    try:
+        ref = run_sync(platform.submit(job, intent.key))
+    except GymError as refused:
+        _take_back(run, job.attempt, refused)
+        raise
     write_document(folder / "ref.json", ref)
     return ref
+
+
+def _take_back(run: RunDirectory, attempt: int, refused: GymError) -> None:
+    """Leave no attempt that seems to be queued: the run is as before, or failed from the start."""
+    if (run.attempt(attempt) / "runner.json").exists():
+        return
+    if attempt > 1:
+        shutil.rmtree(run.attempt(attempt))
+        return
+    now = time.time()
+    document = {"type": type(refused).__name__, "message": refused.message, "fix": refused.fix}
+    write_document(run.attempt(attempt) / "error.json", document)
+    reason = f"it could not be submitted: {refused.message}"
+    code = refused.exit_code
+    write_exit(
+        run, Exit(attempt=attempt, exit_code=code, reason=reason, started_at=now, ended_at=now)
+    )
+    write_result(run)
 
 
 def next_attempt(run: RunDirectory) -> int:
@@ -76,7 +103,17 @@ def next_attempt(run: RunDirectory) -> int:
             f"run {run.run_id} has completed; there is nothing left to resume",
             fix=f"to train on, start a run with resume_from_checkpoint={checkpoint!r}",
         )
-    return max(run.attempts(), default=0) + 1
+    attempt = max(run.attempts(), default=0)
+    _await_runner(run, attempt)
+    return attempt + 1
+
+
+def _await_runner(run: RunDirectory, attempt: int) -> None:
+    """A job runner lives a moment longer than the result that it writes."""
+    runner = read_runner(run, attempt)
+    deadline = time.monotonic() + RUNNER_ENDS_S
+    while runner is not None and is_alive(runner) and time.monotonic() < deadline:
+        time.sleep(0.05)
 
 
 def newest_ref(run: RunDirectory) -> JobRef | None:

@@ -137,7 +137,7 @@ class Supervision:
         if self._inbox.expired(asked):
             return "expired", "asked of an earlier attempt"
         if self._engine.poll() is not None:
-            return "refused", "the engine has ended"
+            return None  # what comes too late for this attempt may prevent the next
         if asked.kind == "stop":
             return "delivered", self._stop("stop")
         if asked.kind == "stop_now":

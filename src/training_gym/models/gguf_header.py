@@ -77,6 +77,8 @@ class GgufHeader:
 
     metadata: dict[str, Any]
     tensors: tuple[GgufTensor, ...]
+    data_start: int = 0
+    """Bytes before the first tensor."""
 
     def get(self, key: str, default: Any = None) -> Any:
         """A metadata value; `{arch}` in the key stands for the architecture."""
@@ -92,7 +94,7 @@ def read_header(path: Path) -> GgufHeader:
     """The header of `path`; raises `ModelError` naming a damaged, short or foreign file."""
     try:
         with path.open("rb") as stream:
-            header, data_start = _Reader(stream).header()
+            header = _Reader(stream).header()
     except OSError as error:
         raise ModelError(
             f"cannot read {path}: {error.strerror}", fix="check the path and its permissions"
@@ -101,13 +103,13 @@ def read_header(path: Path) -> GgufHeader:
         raise ModelError(
             f"{path} is not a usable GGUF file: {error}", fix="download the file again"
         ) from error
-    _check_length(path, header, data_start)
+    _check_length(path, header)
     return header
 
 
-def _check_length(path: Path, header: GgufHeader, data_start: int) -> None:
+def _check_length(path: Path, header: GgufHeader) -> None:
     ends = [t.offset + t.num_bytes for t in header.tensors if t.num_bytes is not None]
-    wanted = data_start + max(ends, default=0)
+    wanted = header.data_start + max(ends) if ends else 0
     actual = path.stat().st_size
     if actual < wanted:
         raise ModelError(
@@ -125,7 +127,7 @@ class _Reader:
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
 
-    def header(self) -> tuple[GgufHeader, int]:
+    def header(self) -> GgufHeader:
         if self._take(4) != b"GGUF":
             raise _Damaged("it does not begin with 'GGUF'")
         version = self._scalar("I")
@@ -139,7 +141,7 @@ class _Reader:
         tensors = tuple(self._tensor() for _ in range(num_tensors))
         alignment = int(metadata.get("general.alignment", 32)) or 32
         data_start = -(-self._stream.tell() // alignment) * alignment
-        return GgufHeader(metadata, tensors), data_start
+        return GgufHeader(metadata, tensors, data_start)
 
     def _take(self, size: int) -> bytes:
         data = self._stream.read(size)

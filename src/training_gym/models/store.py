@@ -20,6 +20,8 @@ from pydantic import JsonValue
 from training_gym.spec.errors import ModelError
 from training_gym.spec.home import models_directory
 
+_CANNOT_WRITE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST}
+
 SOURCE_FILE = "source.json"
 """Names a stored model's origin, terms and hashes; written last."""
 
@@ -84,7 +86,7 @@ def storage_errors(place: Path) -> Iterator[None]:
                 f"no space left for {place} ({free_mb} MB free)",
                 fix="free some space, or set TRAINING_GYM_HOME to a larger disk",
             ) from error
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        if error.errno in _CANNOT_WRITE:
             raise ModelError(
                 f"cannot write {place}: {error.strerror}",
                 fix="set TRAINING_GYM_HOME to a folder you can write to",

@@ -132,9 +132,17 @@ def test_an_adapter_is_saved_alone_and_comes_back_trainable(
     assert save_model(model, tiny_llama, tmp_path) == "adapter"
     assert not (tmp_path / "model.safetensors").exists()
     assert (tmp_path / "tokenizer.json").is_file()
-    again = load(tmp_path)
+    again = load(tmp_path, adapter=Lora(rank=4))
     assert torch.equal(logits(again), logits(model))
     assert any(parameter.requires_grad for parameter in again.parameters())
+    save_model(again, tmp_path, tmp_path / "second")
+    assert torch.equal(logits(load(tmp_path / "second")), logits(model))
+
+
+def test_another_adapter_than_the_saved_one_is_refused(tiny_llama: Path, tmp_path: Path) -> None:
+    save_model(load(tiny_llama, adapter=Lora(rank=4)), tiny_llama, tmp_path)
+    with pytest.raises(ModelError, match="has rank 4, 8 is asked for"):
+        load(tmp_path, adapter=Lora(rank=8))
 
 
 def test_merging_adds_the_adapter_and_leaves_the_model_alone(

@@ -182,7 +182,6 @@ class LocalSampler:
     async def _drive(self) -> None:
         while self._waiting or self._table.num_active:
             await self._quiescence()
-            self._drop_abandoned()
             self._admit_order()
             ended: list[tuple[Request, Completion]] = []
             try:
@@ -213,19 +212,13 @@ class LocalSampler:
         if self._deterministic:
             self._waiting.sort(key=lambda request: request.order)
 
-    def _drop_abandoned(self) -> None:
-        for request in self._active():
-            if request.future.done():
-                self._retire(request)
-
     def _fail(self, error: Exception) -> None:
+        """Hand the error to everybody and begin anew: what the cache holds cannot be trusted."""
         for request in [*self._active(), *self._waiting]:
             if not request.future.done():
                 request.future.set_exception(error)
-        for request in self._active():
-            self._retire(request)
         self._waiting.clear()
-        self._table.forget()
+        self._table = SlotTable(len(self._table.slots))
 
     def _retire(self, request: Request) -> None:
         self._table.retire(request.row)
@@ -237,6 +230,7 @@ class LocalSampler:
 
     @torch.inference_mode()
     def _step(self) -> list[tuple[Request, Completion]]:
+        self._drop_abandoned()
         self._admit()
         requests = self._active()
         if not requests:
@@ -256,6 +250,11 @@ class LocalSampler:
         for request, _ in ended:
             self._retire(request)
         return ended
+
+    def _drop_abandoned(self) -> None:
+        for request in self._active():
+            if request.future.done():
+                self._retire(request)
 
     def _admit(self) -> None:
         """Give rows to waiting requests and compute their prompts, shared parts once."""

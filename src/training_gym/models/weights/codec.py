@@ -11,12 +11,13 @@ from training_gym.models.weights.quiet import quiet
 from training_gym.models.weights.template_messages import as_template_message, as_template_tool
 from training_gym.spec.errors import ModelError
 from training_gym.spec.messages import Message, ToolSpec, assistant, user
+from training_gym.spec.text import TextCodec
 
 _MARK = "training-gym-marks-this-answer"
 """A text whose end is looked for in a rendered conversation."""
 
 
-def load_codec(path: Path | str) -> TokenizerCodec:
+def load_codec(path: Path | str) -> TextCodec:
     """The codec of a model folder; raises `ModelError` where its tokenizer cannot be read."""
     folder = Path(path)
     if not (folder / "tokenizer.json").is_file():

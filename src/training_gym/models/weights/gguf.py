@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from training_gym.models.gguf_header import GgufHeader, read_header
+from training_gym.models.weights.gguf_direct import FAMILIES, convert_directly
 from training_gym.models.weights.gguf_tokenizer import special_tokens, tokenizer_from
 from training_gym.models.weights.loading import check_complete
 from training_gym.models.weights.quiet import quiet
 from training_gym.spec.errors import ModelError
 
 if TYPE_CHECKING:
+    from tokenizers import Tokenizer
     from transformers import PreTrainedModel
 
 
@@ -25,13 +27,21 @@ def convert_gguf(file: Path, directory: Path) -> None:
     """
     header = read_header(file)
     _check_whole(header, file)
-    tokenizer_from(header)  # Refuse before the minute that dequantising takes.
+    tokenizer = tokenizer_from(header)
+    directory.mkdir(parents=True, exist_ok=True)
+    if header.architecture in FAMILIES:
+        convert_directly(file, header, directory)
+    else:
+        convert_by_transformers(file, header, directory)
+    _save_tokenizer(tokenizer, header, directory)
+
+
+def convert_by_transformers(file: Path, header: GgufHeader, directory: Path) -> None:
+    """Write configuration and weights the slow way, for any family transformers knows."""
     model = _dequantised(file, header)
     _check_finite(model, file)
-    directory.mkdir(parents=True, exist_ok=True)
     with quiet():
         model.save_pretrained(directory)
-    _save_tokenizer(header, directory)
 
 
 def _dequantised(file: Path, header: GgufHeader) -> PreTrainedModel:
@@ -99,18 +109,18 @@ def _check_finite(model: Any, file: Path) -> None:
             )
 
 
-def _save_tokenizer(header: GgufHeader, directory: Path) -> None:
+def _save_tokenizer(tokenizer: Tokenizer, header: GgufHeader, directory: Path) -> None:
     from transformers import PreTrainedTokenizerFast
 
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer_from(header),
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
         chat_template=header.get("tokenizer.chat_template"),
         clean_up_tokenization_spaces=False,
         model_max_length=int(header.get("{arch}.context_length", 1 << 20)),
         **special_tokens(header),
     )
     with quiet():
-        tokenizer.save_pretrained(directory)
+        fast.save_pretrained(directory)
 
 
 def _first_line(error: Exception) -> str:

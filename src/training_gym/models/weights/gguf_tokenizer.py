@@ -90,7 +90,7 @@ def _byte_level(header: GgufHeader) -> Tokenizer:
             fix=did_you_mean(name, SPLITS) + "; or use the model's safetensors folder",
         )
     vocabulary = {token: i for i, token in enumerate(header.get("tokenizer.ggml.tokens"))}
-    merges = [tuple(merge.split(" ")) for merge in header.get("tokenizer.ggml.merges")]
+    merges = [tuple(merge.split(" ")) for merge in header.get("tokenizer.ggml.merges", ())]
     tokenizer = Tokenizer(models.BPE(vocabulary, merges, ignore_merges=name in _WHOLE_WORDS_FIRST))
     splits = [pre_tokenizers.Split(Regex(part), behavior="isolated") for part in SPLITS[name]]
     as_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)

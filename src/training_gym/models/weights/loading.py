@@ -34,7 +34,8 @@ def load_model(
         path: model folder, or folder of an adapter that names its base model.
         dtype: `float32`, `bfloat16`, … or torch's own value.
         device: where the weights go.
-        adapter: a new low-rank adapter to train instead of the weights.
+        adapter: a new low-rank adapter to train instead of the weights; where `path` holds one, it
+            goes on with that and this must describe the same.
         seed: what the new adapter's first values are drawn from.
 
     Raises:
@@ -43,7 +44,7 @@ def load_model(
     folder = Path(path)
     if (folder / ADAPTER_CONFIG).is_file():
         base = load_model(base_of_adapter(folder), dtype=dtype, device=device)
-        return _with_saved_adapter(base, folder)
+        return _with_saved_adapter(base, folder, adapter)
     _check_trainable(read_config(folder), folder)
     tensor_shapes(folder)
     model = _from_folder(folder, _as_dtype(dtype)).to(device)
@@ -135,8 +136,19 @@ def _with_new_adapter(model: PreTrainedModel, adapter: Lora, seed: int) -> PreTr
             ) from error
 
 
-def _with_saved_adapter(base: PreTrainedModel, folder: Path) -> PreTrainedModel:
+def _with_saved_adapter(
+    base: PreTrainedModel, folder: Path, wanted: Lora | None
+) -> PreTrainedModel:
     from peft import PeftModel
 
     with _unusable(folder), quiet():
-        return PeftModel.from_pretrained(base, folder, is_trainable=True)
+        model = PeftModel.from_pretrained(base, folder, is_trainable=True)
+    config = model.peft_config["default"]
+    saved = {"rank": config.r, "alpha": config.lora_alpha, "dropout": config.lora_dropout}
+    for name, value in saved.items():
+        if wanted is not None and getattr(wanted, name) != value:
+            raise ModelError(
+                f"the adapter in {folder} has {name} {value}, {getattr(wanted, name)} is asked for",
+                fix=f"set {name}={value}, or start from the base model",
+            )
+    return model

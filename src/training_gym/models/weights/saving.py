@@ -6,6 +6,8 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from training_gym.models.architecture import base_of_adapter
+from training_gym.models.weights.loading import ADAPTER_CONFIG
 from training_gym.models.weights.quiet import quiet
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ def save_model(
 
     Args:
         model: what `load_model` returned, trained since; it is not changed.
-        source: folder it was loaded from, whose tokenizer and template go along.
+        source: folder it was loaded from, whose tokenizer and template go along byte for byte.
         directory: where to write; made if it is missing.
         merge: write a model with the adapter added to its weights instead of the adapter alone.
 
@@ -84,7 +86,8 @@ def _save_adapter(model: Any, source: Path, directory: Path) -> None:
         metadata={"format": "pt"},
     )
     kept = config.base_model_name_or_path, config.inference_mode
-    config.base_model_name_or_path, config.inference_mode = str(source.resolve()), True
+    base = base_of_adapter(source) if (source / ADAPTER_CONFIG).is_file() else source
+    config.base_model_name_or_path, config.inference_mode = str(base.resolve()), True
     try:
         config.save_pretrained(directory)
     finally:
