@@ -12,6 +12,7 @@ padding is ever computed. What may see what is the layout's business:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -53,18 +54,15 @@ class Segment:
 
     start: int
     length: int
-    prefix: tuple[tuple[int, int], ...] = ()
-    """(start, length) ranges of packed tokens that come before it, in order."""
-
-    @property
-    def prefix_length(self) -> int:
-        """Tokens before the segment, which is also the position of its first token."""
-        return sum(length for _, length in self.prefix)
+    prefix: tuple[int, ...] = ()
+    """Starts of the segments that come before it, in order."""
+    prefix_length: int = 0
+    """Tokens of the prefix, which is also the position of the segment's first token."""
 
 
 @dataclass
 class PackedLayout:
-    """Segments of one packed row; together they cover it."""
+    """Segments of one packed row, in order; together they cover it."""
 
     segments: tuple[Segment, ...]
     _masks: dict[tuple[int, int, int | None], torch.Tensor | None] = field(default_factory=dict)
@@ -73,14 +71,19 @@ class PackedLayout:
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: LayerOptions
     ) -> torch.Tensor:
         """See `Layout`."""
+        # Split once: the backward of a split is one concatenation, that of many slices is a sum of
+        # as many whole tensors of zeros.
+        lengths = [segment.length for segment in self.segments]
+        queries = query.split(lengths, dim=2)
+        keys = _by_start(self.segments, key.split(lengths, dim=2))
+        values = _by_start(self.segments, value.split(lengths, dim=2))
         outputs = []
-        for segment in self.segments:
-            own = slice(segment.start, segment.start + segment.length)
-            ranges = [slice(start, start + length) for start, length in segment.prefix] + [own]
-            keys = _gather(key, ranges)
-            values = _gather(value, ranges)
+        for segment, own in zip(self.segments, queries, strict=True):
+            starts = [*segment.prefix, segment.start]
             mask = self._mask(segment, options.window, query.device)
-            outputs.append(_attend(query[:, :, own], keys, values, mask, options))
+            outputs.append(
+                _attend(own, _joined(keys, starts), _joined(values, starts), mask, options)
+            )
         return torch.cat(outputs, dim=2) if len(outputs) > 1 else outputs[0]
 
     def _mask(
@@ -229,10 +232,16 @@ def register() -> None:
     AttentionInterface.register(IMPLEMENTATION, attend)
 
 
-def _gather(tensor: torch.Tensor, ranges: list[slice]) -> torch.Tensor:
-    if len(ranges) == 1:
-        return tensor[:, :, ranges[0]]
-    return torch.cat([tensor[:, :, part] for part in ranges], dim=2)
+def _by_start(
+    segments: Sequence[Segment], parts: Sequence[torch.Tensor]
+) -> dict[int, torch.Tensor]:
+    return {segment.start: part for segment, part in zip(segments, parts, strict=True)}
+
+
+def _joined(parts: dict[int, torch.Tensor], starts: Sequence[int]) -> torch.Tensor:
+    if len(starts) == 1:
+        return parts[starts[0]]
+    return torch.cat([parts[start] for start in starts], dim=2)
 
 
 def _attend(

@@ -92,7 +92,7 @@ class Network:
         finally:
             self._causal_lm.set_attn_implementation(attention.IMPLEMENTATION)
         try:
-            layout = PackedLayout((Segment(0, 6), Segment(6, 6, prefix=((0, 6),))))
+            layout = PackedLayout((Segment(0, 6), Segment(6, 6, prefix=(0,), prefix_length=6)))
             ours = self.logits(self.hidden(ids, positions, layout))
         except (TypeError, AttributeError, NotImplementedError) as error:
             raise self._refused(f"its layers do not take a layout ({error})") from error

@@ -110,7 +110,7 @@ def pack(rows: Sequence[tuple[int, Row]], device: torch.device) -> MicroBatch:
         answer = trajectory.token_ids[prompt_length:]
         answer_start = len(ids)
         if answer:
-            segments.append(Segment(answer_start, len(answer), ((prompt_start, prompt_length),)))
+            segments.append(Segment(answer_start, len(answer), (prompt_start,), prompt_length))
             positions.extend(range(prompt_length, prompt_length + len(answer)))
             ids.extend(answer)
         mask = trajectory.loss_mask
