@@ -3,9 +3,9 @@ import importlib.metadata
 import pytest
 
 from training_gym.platforms import registry
-from training_gym.spec import plugins
 from training_gym.platforms.local.platform import LocalPlatform
 from training_gym.platforms.registry import find, names
+from training_gym.spec import plugins
 from training_gym.spec.errors import PlatformError
 
 
