@@ -7,7 +7,7 @@ import json
 import resource
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -49,8 +49,16 @@ class Loop:
         requests: Requests,
         weights_kind: WeightsKind,
         failures: Callable[[], tuple[int, int]],
+        start_cold: Callable[[], Awaitable[None]],
+        saved: Checkpoint | None = None,
     ) -> None:
-        """`failures` gives judged and failed rewards so far, to be kept over a resume."""
+        """Go on from `progress`.
+
+        Args:
+            failures: judged and failed rewards so far, to be kept over a resume.
+            start_cold: makes what comes next independent of what this process did before.
+            saved: the checkpoint that `progress` was read from.
+        """
         self.progress = progress
         self._recipe = recipe
         self._run = run
@@ -62,8 +70,9 @@ class Loop:
         self._requests = requests
         self._weights_kind = weights_kind
         self._failures = failures
-        self._saved: Checkpoint | None = None
-        self._saved_batch = -1
+        self._start_cold = start_cold
+        self._saved = saved
+        self._saved_batch = -1 if saved is None else progress.batch
 
     async def run(self) -> dict[str, Any]:
         """Train to the end or until asked to stop; the attempt's summary."""
@@ -77,15 +86,20 @@ class Loop:
             await self._checkpoint()
         if self.progress.batch < self._recipe.num_steps or self._requests.stop.is_set():
             return self._summary("stopped")
-        if not await self._unless_stopped(self._evaluations.after(self.progress)):
+        if not await self._unless_stopped(self._final()):
             return self._summary("stopped")
         return self._summary("completed")
 
     async def _baseline(self) -> None:
         self.progress = await self._evaluations.before(self.progress)
 
+    async def _final(self) -> None:
+        await self._start_cold()
+        await self._evaluations.after(self.progress)
+
     async def _batch(self) -> None:
         started = time.monotonic()
+        await self._start_cold()
         self.progress, metrics = await self._learner.learn(self.progress)
         judged, failed = self._failures()
         self.progress = self.progress.after(num_judged=judged, num_failed=failed)
