@@ -84,6 +84,8 @@ def told(fields: dict[str, Any]) -> list[str]:
 
     steps = "" if fields["steps"] is None else f" after {fields['steps']} steps"
     lines = [f"{fields['status']}{steps} in {span(fields['wall_s'] or 0)}"]
+    if fields["status"] == "completed" and fields["reason"] not in ("", "finished"):
+        lines.append(f"warning: {fields['reason']}")
     for name, found in fields["evaluations"].items():
         change = found["difference"]
         lines.append(

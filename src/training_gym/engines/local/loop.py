@@ -7,7 +7,7 @@ import json
 import resource
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -72,6 +72,7 @@ class Loop:
         self._failures = failures
         self._start_cold = start_cold
         self._saved = saved
+        self._unchanged = "no update was made"
         self._saved_batch = -1 if saved is None else progress.batch
 
     async def run(self) -> dict[str, Any]:
@@ -98,9 +99,11 @@ class Loop:
         await self._evaluations.after(self.progress)
 
     async def _batch(self) -> None:
-        started = time.monotonic()
+        started, step = time.monotonic(), self.progress.optimizer_step
         await self._start_cold()
         self.progress, metrics = await self._learner.learn(self.progress)
+        if self.progress.optimizer_step == step:
+            self._nothing_changed(why_unchanged(metrics))
         judged, failed = self._failures()
         self.progress = self.progress.after(num_judged=judged, num_failed=failed)
         self._recorder.counters = self.progress.counters
@@ -108,6 +111,16 @@ class Loop:
         metrics["step_seconds"] = time.monotonic() - started
         metrics["peak_memory_gib"] = peak_memory_gib()
         self._recorder.metrics(metrics)
+
+    def _nothing_changed(self, why: str) -> None:
+        """Say so: the first time in the alerts, each time in the count."""
+        count = self.progress.num_unchanged + 1
+        self.progress = self.progress.after(num_unchanged=count)
+        self._unchanged = f"no update was made in {count} of {self.progress.batch} steps: {why}"
+        if count == 1:
+            message = f"step {self.progress.batch} changed nothing: {why}"
+            self._recorder.alert("no_update", message, counters=self.progress.counters)
+            print(message, file=sys.stderr, flush=True)  # noqa: T201 - becomes a log record
 
     def _due(self) -> bool:
         every = self._recipe.checkpoints.every
@@ -157,13 +170,25 @@ class Loop:
 
     def _summary(self, status: str) -> dict[str, Any]:
         saved = self._saved
+        never_changed = 0 < self.progress.batch == self.progress.num_unchanged
         return {
             "status": status,
+            **({"reason": f"{status}, but {self._unchanged}"} if never_changed else {}),
+            "steps_without_update": self.progress.num_unchanged,
             "steps": self.progress.batch,
             "optimizer_steps": self.progress.optimizer_step,
             "checkpoint": None if saved is None else str(saved.folder),
             **self._evaluations.summary(self.progress),
         }
+
+
+def why_unchanged(metrics: Mapping[str, float]) -> str:
+    """Why a batch with these metrics led to no update, in words."""
+    if metrics.get("examples") == 0:
+        return "no example fits the context"
+    if metrics.get("episodes_dropped") == metrics.get("episodes"):
+        return "no episode could be judged"
+    return "the rewards within every group were equal"
 
 
 def read_progress(checkpoint: Checkpoint) -> Progress:
