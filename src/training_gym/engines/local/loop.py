@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
 import json
+import os
 import resource
+import shutil
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -149,10 +153,11 @@ class Loop:
         )
 
     def _fill(self, folder: Path) -> None:
-        self._trainer.export(str(folder))
         resume = folder / "resume"
-        resume.mkdir()
-        self._trainer.save(str(resume))
+        with full_disk_is_an_os_error(folder):
+            self._trainer.export(str(folder))
+            resume.mkdir()
+            self._trainer.save(str(resume))
         (resume / STATE_FILE).write_text(self.progress.model_dump_json())
 
     async def _unless_stopped(self, work: Any) -> bool:
@@ -180,6 +185,21 @@ class Loop:
             "checkpoint": None if saved is None else str(saved.folder),
             **self._evaluations.summary(self.progress),
         }
+
+
+@contextlib.contextmanager
+def full_disk_is_an_os_error(folder: Path) -> Iterator[None]:
+    """Raise `OSError` where a library tells in its own way that it could not write."""
+    try:
+        yield
+    except OSError:
+        raise
+    except Exception as error:
+        # safetensors names the system's error and takes back its file; torch leaves a full disk.
+        named = f"os error {errno.ENOSPC}" in str(error)
+        if named or shutil.disk_usage(folder).free < 2**20:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
+        raise
 
 
 def why_unchanged(metrics: Mapping[str, float]) -> str:
