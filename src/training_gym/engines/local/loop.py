@@ -108,6 +108,8 @@ class Loop:
         self.progress, metrics = await self._learner.learn(self.progress)
         if self.progress.optimizer_step == step:
             self._nothing_changed(why_unchanged(metrics))
+        elif metrics.get("skipped"):
+            self._nothing_changed("the gradient was not finite")
         judged, failed = self._failures()
         self.progress = self.progress.after(num_judged=judged, num_failed=failed)
         self._recorder.counters = self.progress.counters
