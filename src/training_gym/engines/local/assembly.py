@@ -94,6 +94,8 @@ class Assembly:
             requests=self.requests,
             weights_kind=self._weights_kind,
             failures=self._failures,
+            start_cold=self.sampler.forget,
+            saved=checkpoint,
         )
 
     async def close(self) -> None:
