@@ -12,6 +12,7 @@ padding is ever computed. What may see what is the layout's business:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -64,7 +65,7 @@ class Segment:
 
 @dataclass
 class PackedLayout:
-    """Segments of one packed row; together they cover it."""
+    """Segments of one packed row, in order; together they cover it."""
 
     segments: tuple[Segment, ...]
     _masks: dict[tuple[int, int, int | None], torch.Tensor | None] = field(default_factory=dict)
@@ -73,14 +74,21 @@ class PackedLayout:
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: LayerOptions
     ) -> torch.Tensor:
         """See `Layout`."""
-        outputs = []
-        for segment in self.segments:
-            own = slice(segment.start, segment.start + segment.length)
-            ranges = [slice(start, start + length) for start, length in segment.prefix] + [own]
-            keys = _gather(key, ranges)
-            values = _gather(value, ranges)
-            mask = self._mask(segment, options.window, query.device)
-            outputs.append(_attend(query[:, :, own], keys, values, mask, options))
+        # Split once instead of sliced often: the gradient of a slice is as large as the row.
+        lengths = [segment.length for segment in self.segments]
+        queries = query.split(lengths, dim=2)
+        keys = _Pieces(key, self.segments)
+        values = _Pieces(value, self.segments)
+        outputs = [
+            _attend(
+                part,
+                keys.of(segment),
+                values.of(segment),
+                self._mask(segment, options.window, query.device),
+                options,
+            )
+            for segment, part in zip(self.segments, queries, strict=True)
+        ]
         return torch.cat(outputs, dim=2) if len(outputs) > 1 else outputs[0]
 
     def _mask(
@@ -229,10 +237,27 @@ def register() -> None:
     AttentionInterface.register(IMPLEMENTATION, attend)
 
 
-def _gather(tensor: torch.Tensor, ranges: list[slice]) -> torch.Tensor:
-    if len(ranges) == 1:
-        return tensor[:, :, ranges[0]]
-    return torch.cat([tensor[:, :, part] for part in ranges], dim=2)
+class _Pieces:
+    """A packed tensor (1, K, N, D), cut at its segments."""
+
+    def __init__(self, tensor: torch.Tensor, segments: Sequence[Segment]) -> None:
+        self._whole = tensor
+        parts = tensor.split([segment.length for segment in segments], dim=2)
+        self._parts = {
+            (segment.start, segment.length): part
+            for segment, part in zip(segments, parts, strict=True)
+        }
+
+    def of(self, segment: Segment) -> torch.Tensor:
+        """What a segment sees: its prefixes and itself."""
+        own = self._parts[segment.start, segment.length]
+        if not segment.prefix:
+            return own
+        return torch.cat([*(self._range(*prefix) for prefix in segment.prefix), own], dim=2)
+
+    def _range(self, start: int, length: int) -> torch.Tensor:
+        part = self._parts.get((start, length))
+        return self._whole[:, :, start : start + length] if part is None else part
 
 
 def _attend(

@@ -7,6 +7,7 @@ never changes the gradient.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -96,23 +97,26 @@ def pack(rows: Sequence[tuple[int, Row]], device: torch.device) -> MicroBatch:
     ids: list[int] = []
     positions: list[int] = []
     segments: list[Segment] = []
-    prompts: dict[tuple[int, ...], tuple[int, int]] = {}
+    prompts: dict[tuple[int, ...], int] = {}
     targets: list[tuple[int, int, float, float, float, int]] = []
+    uses = Counter(_shared_prompt(row) for _, row in rows)
     for number, row in rows:
         trajectory = row.trajectory
         prompt = _shared_prompt(row)
-        if prompt not in prompts:
-            prompts[prompt] = (len(ids), len(prompt))
-            segments.append(Segment(len(ids), len(prompt)))
-            positions.extend(range(len(prompt)))
-            ids.extend(prompt)
-        prompt_start, prompt_length = prompts[prompt]
+        prompt_length = len(prompt)
         answer = trajectory.token_ids[prompt_length:]
+        if prompt not in prompts:
+            prompts[prompt] = len(ids)
+            # A prompt that nobody shares and its answer are one segment.
+            segments.append(Segment(len(ids), prompt_length + len(answer) * (uses[prompt] == 1)))
+            positions.extend(range(prompt_length))
+            ids.extend(prompt)
+        prompt_start = prompts[prompt]
         answer_start = len(ids)
-        if answer:
+        if answer and uses[prompt] > 1:
             segments.append(Segment(answer_start, len(answer), ((prompt_start, prompt_length),)))
-            positions.extend(range(prompt_length, prompt_length + len(answer)))
-            ids.extend(answer)
+        positions.extend(range(prompt_length, prompt_length + len(answer)))
+        ids.extend(answer)
         mask = trajectory.loss_mask
         for offset, token in enumerate(answer):
             place = prompt_length + offset
