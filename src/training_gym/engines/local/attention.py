@@ -76,7 +76,7 @@ class PackedLayout:
         """See `Layout`."""
         # Split once instead of sliced often: the gradient of a slice is as large as the row.
         lengths = [segment.length for segment in self.segments]
-        queries = query.split(lengths, dim=2)
+        queries = torch.split(query, lengths, dim=2)
         keys = _Pieces(key, self.segments)
         values = _Pieces(value, self.segments)
         outputs = [
@@ -242,7 +242,7 @@ class _Pieces:
 
     def __init__(self, tensor: torch.Tensor, segments: Sequence[Segment]) -> None:
         self._whole = tensor
-        parts = tensor.split([segment.length for segment in segments], dim=2)
+        parts = torch.split(tensor, [segment.length for segment in segments], dim=2)
         self._parts = {
             (segment.start, segment.length): part
             for segment, part in zip(segments, parts, strict=True)
