@@ -71,7 +71,7 @@ def test_failures_are_told_and_few_are_endured(episodes):
 
 def test_too_many_failures_end_the_run_and_name_the_row(episodes):
     judge = EpisodeJudge(Judges(BROKEN, BROKEN), lambda *_: None)
-    with pytest.raises(RewardError, match="failed on 3 of 3 episodes; last: .*bad row on task t"):
+    with pytest.raises(RewardError, match=r"failed on 3 of 3 episodes; last: .*bad row on task t"):
         judged(judge, episodes)
 
 
