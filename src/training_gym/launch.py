@@ -6,7 +6,6 @@ platform, and `Run` is what comes back. The work of each step lies in a room bel
 
 from __future__ import annotations
 
-import importlib.metadata
 import re
 import secrets
 import sys
@@ -26,7 +25,7 @@ from training_gym.engines import registry as engines
 from training_gym.jobs.capture import Origin, origin_of_file
 from training_gym.jobs.define import define
 from training_gym.jobs.definition import may_launch, read_definition
-from training_gym.jobs.facts import gather_facts
+from training_gym.jobs.facts import gather_facts, version_of
 from training_gym.jobs.follow import Progress, follow, progress_lines, to_stderr
 from training_gym.jobs.source import pack, unpack
 from training_gym.jobs.submission import submit_attempt
@@ -131,24 +130,24 @@ def prepare(config: TrainConfig, *, say: Callable[[str], None] = to_stderr) -> P
         engine = engines.find(definition.run.recipe.engine.kind)
         subject = Subject(definition.run, staging / "source", runs_directory(), engine, say)
         findings = run_checks(subject)
-    _tell(findings, say)
-    raise_errors(findings)
-    assert isinstance(subject.architecture, Architecture), "the checks refuse an unreadable model"
-    plan = planning.make_plan(
-        definition.run,
-        subject.architecture,
-        run_sync(platforms.find(definition.run.compute.kind).probe()),
-        definition.origins,
-        longest_prompt_tokens=subject.longest_prompt_tokens,
-    )
-    run_id = _new_run_id(plan.run)
-    return Prepared(
-        plan=plan,
-        job=render_job(plan, run_id, 1, sha256),
-        manifest=_manifest(plan, run_id, sha256, subject),
-        archive=archive,
-        findings=tuple(findings),
-    )
+        _tell(findings, say)
+        raise_errors(findings)
+        assert isinstance(subject.architecture, Architecture), "checks refuse what cannot be read"
+        plan = planning.make_plan(
+            definition.run,
+            subject.architecture,
+            run_sync(platforms.find(definition.run.compute.kind).probe()),
+            definition.origins,
+            longest_prompt_tokens=subject.longest_prompt_tokens,
+        )
+        run_id = _new_run_id(plan.run)
+        return Prepared(
+            plan=plan,
+            job=render_job(plan, run_id, 1, sha256),
+            manifest=_manifest(plan, run_id, sha256, subject),
+            archive=archive,
+            findings=tuple(findings),
+        )
 
 
 def submit(prepared: Prepared) -> Run:
@@ -175,7 +174,7 @@ def _manifest(plan: Plan, run_id: str, source_sha256: str, subject: Subject) -> 
         data_sha256=subject.data_sha256,
         template_sha256=subject.template_sha256,
         parents=(plan.run.resume_from_checkpoint,) if plan.run.resume_from_checkpoint else (),
-        training_gym=importlib.metadata.version("training-gym"),
+        training_gym=version_of("training-gym") or "",
     )
 
 

@@ -6,6 +6,7 @@ import json
 import math
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from training_gym.cli.escapes import one_line, visible
@@ -78,6 +79,14 @@ def span(seconds: float) -> str:
         return f"{rest} s"
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def short_path(path: Path | str) -> str:
+    """A path for people: below their home it begins with `~`."""
+    try:
+        return str(Path("~") / Path(path).relative_to(Path.home()))
+    except ValueError:
+        return str(path)
 
 
 def value_at(document: Any, path: str) -> Any:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from training_gym.cli.comparison import Comparison, Pair
 from training_gym.cli.escapes import visible
-from training_gym.cli.output import console, number, span
+from training_gym.cli.output import console, number, short_path, span
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -104,10 +104,10 @@ def _figures(comparison: Comparison, run: Run) -> list[str]:
         f"different words: {comparison.baseline_distinctness:.0%} before, "
         f"{comparison.trained_distinctness:.0%} after",
         f"{result.steps} steps in {span(result.wall_s)}, evaluations included",
-        f"run         {run.path}",
+        f"run         {short_path(run.path)}",
     ]
     if result.checkpoint:
-        lines.append(f"checkpoint  {result.checkpoint.path}")
+        lines.append(f"checkpoint  {short_path(result.checkpoint.path)}")
     return lines
 
 

@@ -40,7 +40,7 @@ class Facts(Settings):
 def gather_facts(machine: Machine, threads: int | None, requirements: Iterable[str] = ()) -> Facts:
     """The facts of this process's surroundings and of the machine a job runs on."""
     named = [re.split(r"[^A-Za-z0-9._-]", text.strip(), maxsplit=1)[0] for text in requirements]
-    versions = {name: _version(name) for name in (*PACKAGES, *named) if name}
+    versions = {name: version_of(name) for name in (*PACKAGES, *named) if name}
     return Facts(
         python=platform.python_version(),
         packages={name: version for name, version in versions.items() if version is not None},
@@ -72,7 +72,8 @@ def deviations(before: Facts, now: Facts) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _version(name: str) -> str | None:
+def version_of(name: str) -> str | None:
+    """The installed version of a distribution; None: it is not installed."""
     try:
         return importlib.metadata.version(name)
     except (importlib.metadata.PackageNotFoundError, ValueError):

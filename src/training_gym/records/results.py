@@ -100,12 +100,18 @@ def write_exit(run: RunDirectory, ending: Exit) -> None:
 
 def read_result(run: RunDirectory) -> Result | None:
     """The run's result; None: there is none, or a later attempt has begun since."""
+    result = last_result(run)
+    latest = max(run.attempts(), default=0)
+    return None if result is None or result.attempts < latest else result
+
+
+def last_result(run: RunDirectory) -> Result | None:
+    """What `result.json` says, though a later attempt may have made it void."""
     if not run.result_path.exists():
         return None
     document = read_document(run.result_path)
     require_known_schema(document, run.result_path)
-    result = Result.read(document)
-    return None if result.attempts < max(run.attempts(), default=0) else result
+    return Result.read(document)
 
 
 def write_result(run: RunDirectory) -> Result:

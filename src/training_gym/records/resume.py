@@ -32,8 +32,10 @@ class Cut:
     def parse(cls, event: Mapping[str, Any]) -> Self:
         """From an `attempt_started` event."""
         point = event.get("resumed_from")
-        if not point:
+        if point is None:
             return cls(attempt=event["attempt"], fresh=True)
+        if isinstance(point, int):  # an optimizer step, from engines that know no more
+            point = {"optimizer_step": point}
         position = point.get("position") or {}
         return cls(
             attempt=event["attempt"],

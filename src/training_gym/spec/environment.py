@@ -39,8 +39,11 @@ class Context(Protocol):
 
     rng: random.Random
     """Random numbers that depend on seed, task and member only."""
-    deadline_s: float
-    """Seconds left before the episode is truncated."""
+
+    @property
+    def deadline_s(self) -> float:
+        """Seconds left before the episode is truncated."""
+        ...
 
     def policy(self, agent: str) -> Policy:
         """The policy under training, recorded under another agent's name."""

@@ -55,7 +55,7 @@ class LocalEngine(Settings):
     kind: Literal["local"] = "local"
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Type the weights are held in; auto: bfloat16 on CUDA, else float32."""
+    """Type of matrix products; weights and moments stay float32. auto: bfloat16 on CUDA."""
     threads: int | None = Field(None, ge=1)
     """CPU threads; None: the physical cores this process may use."""
     slots: int | None = Field(None, ge=1)

@@ -170,6 +170,15 @@ def test_a_fresh_start_hides_all_before_it_and_cuts_add_up(run):
     assert [r["values"]["n"] for r in read_stream(run, "metrics")] == [21, 31, 41, 42]
 
 
+def test_an_engine_that_only_knows_its_step_is_understood(run):
+    for attempt in (1, 2):
+        with Recorder(run, writer="engine", attempt=attempt) as recorder:
+            recorder.event("attempt_started", resumed_from=1 if attempt == 2 else None)
+            for number in (1, 2):
+                recorder.metrics({"n": 10 * attempt + number}, step(number))
+    assert [r["values"]["n"] for r in read_stream(run, "metrics")] == [11, 21, 22]
+
+
 def test_episodes_of_one_stream(run, make_episode):
     with Recorder(run, writer="engine", attempt=1) as recorder:
         for number, stream in enumerate(("train", "held_out", "train")):

@@ -203,7 +203,7 @@ def test_where_spilling_fails_the_caller_waits_for_room(run, stuck_disk, monkeyp
         threading.Timer(0.05, stuck_disk.set).start()
         raise OSError(5, "io")
 
-    monkeypatch.setattr(recorder._spill, "write", refuse)
+    monkeypatch.setattr(recorder._writer._spill, "write", refuse)
     recorder.event("second")
     recorder.close()
     assert [record["kind"] for record in read_stream(run, "events")] == ["first", "second"]

@@ -83,3 +83,16 @@ def test_display_columns_are_halves():
     assert len(block.data) == 8
     values = unpack(block.reference(0), lambda offset, size: block.data[offset : offset + size])
     assert values == {"entropy": (0.5, 1.5), "ids": (1,)}
+
+
+def test_no_column_of_a_trajectory_is_forgotten():
+    # A new field must be stored and loaded here, or it would be lost without a word.
+    assert set(Trajectory.model_fields) == {
+        "agent",
+        "token_ids",
+        "flags",
+        "logprobs",
+        "versions",
+        "prompt_length",
+        "trained",
+    }

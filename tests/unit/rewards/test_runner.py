@@ -50,7 +50,7 @@ def told(episode):
     if word == "fork" and os.fork() == 0:
         time.sleep(60)
         os._exit(0)
-    if word in ("fork", "orphan"):
+    if word == "fork":
         os.kill(os.getpid(), 9)
     if word == "recurse":
         return told(episode)
@@ -134,7 +134,8 @@ def values(judgements):
 
 
 def test_plain_rewards_and_what_they_see(source, capfd):
-    assert values(judge(source, code("length"), "", "ab", "ünï\ud800")) == [0.0, 2.0, 4.0]
+    found = judge(source, code("length"), "", "ab", "ünï\ud800", "x" * 3_000_000)
+    assert values(found) == [0.0, 2.0, 4.0, 3_000_000.0]
     assert "printing harms nobody" in capfd.readouterr().err
     assert values(judge(source, code("tokens"), "a")) == [2.0]
 
@@ -172,29 +173,24 @@ def test_every_kind_of_return_value(source):
 
 
 def test_an_exception_names_type_line_and_task(source):
-    (found,) = judge(source, code("told"), "raise x")
+    found, quit_, recursion = judge(source, code("told"), "raise x", "quit", "recurse")
     line = 1 + REWARDS.splitlines().index("        return int(rest)")
     assert found.kind == "raised"
     assert found.failure == (
         "reward 'told' raised ValueError: invalid literal for int() with base 10: 'x' "
         f"(rewards_of_mine.py, line {line}: return int(rest)) on task t1 ('Do it.')"
     )
-    quit_, recursion = judge(source, code("told"), "quit", "recurse")
     assert "raised SystemExit: quitting" in quit_.failure
     assert "raised RecursionError" in recursion.failure
 
 
 def test_a_death_is_attributed_and_the_next_call_works(source):
-    found = judge(source, code("told"), "exit 3", "fine", "segfault", "fine", "orphan", "fine")
-    assert [judgement.kind for judgement in found] == ["died", "ok"] * 3
+    found = judge(source, code("told"), "exit 3", "fine", "segfault", "fork", "fine")
+    assert [judgement.kind for judgement in found] == ["died", "ok", "died", "died", "ok"]
     assert "ended its process with exit code 3" in found[0].failure
     assert "ended its process by SIGSEGV" in found[2].failure
-    assert "by SIGKILL, perhaps for lack of memory" in found[4].failure
-
-
-def test_a_death_is_seen_although_a_child_holds_the_connection(source):
-    found = judge(source, code("told"), "fork", "fine", timeout_s=30)
-    assert [judgement.kind for judgement in found] == ["died", "ok"]
+    # Seen at once, although a child of the worker still holds the connection.
+    assert "by SIGKILL, perhaps for lack of memory" in found[3].failure
 
 
 def test_a_hanging_reward_is_killed_and_others_are_not_disturbed(source):
@@ -363,7 +359,7 @@ asyncio.run(main())
 def test_a_worker_starts_without_anything_heavy(source):
     (source / "light.py").write_text(
         "import sys\n"
-        "heavy = {'torch', 'transformers', 'numpy', 'datasets', 'math_verify'} & set(sys.modules)\n"
+        "heavy = {'torch', 'transformers', 'numpy', 'datasets', 'asyncio'} & set(sys.modules)\n"
         "def f(episode):\n    assert not heavy, heavy\n    return 1\n"
     )
     assert values(judge(source, Code(ref="light:f"), "a")) == [1.0]
@@ -385,7 +381,3 @@ def test_a_loop_in_another_thread_works_too(source):
     thread.start()
     thread.join()
     assert values(found) == [2.0]
-
-
-def test_a_large_completion_passes(source):
-    assert values(judge(source, code("length"), "x" * 3_000_000)) == [3_000_000.0]

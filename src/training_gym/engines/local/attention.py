@@ -54,13 +54,10 @@ class Segment:
 
     start: int
     length: int
-    prefix: tuple[tuple[int, int], ...] = ()
-    """(start, length) ranges of packed tokens that come before it, in order."""
-
-    @property
-    def prefix_length(self) -> int:
-        """Tokens before the segment, which is also the position of its first token."""
-        return sum(length for _, length in self.prefix)
+    prefix: tuple[int, ...] = ()
+    """Starts of the segments that come before it, in order."""
+    prefix_length: int = 0
+    """Tokens of the prefix, which is also the position of the segment's first token."""
 
 
 @dataclass
@@ -74,21 +71,19 @@ class PackedLayout:
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: LayerOptions
     ) -> torch.Tensor:
         """See `Layout`."""
-        # Split once instead of sliced often: the gradient of a slice is as large as the row.
+        # Split once: the backward of a split is one concatenation, that of many slices is a sum of
+        # as many whole tensors of zeros.
         lengths = [segment.length for segment in self.segments]
-        queries = torch.split(query, lengths, dim=2)
-        keys = _Pieces(key, self.segments)
-        values = _Pieces(value, self.segments)
-        outputs = [
-            _attend(
-                part,
-                keys.of(segment),
-                values.of(segment),
-                self._mask(segment, options.window, query.device),
-                options,
+        queries = query.split(lengths, dim=2)
+        keys = _by_start(self.segments, key.split(lengths, dim=2))
+        values = _by_start(self.segments, value.split(lengths, dim=2))
+        outputs = []
+        for segment, own in zip(self.segments, queries, strict=True):
+            starts = [*segment.prefix, segment.start]
+            mask = self._mask(segment, options.window, query.device)
+            outputs.append(
+                _attend(own, _joined(keys, starts), _joined(values, starts), mask, options)
             )
-            for segment, part in zip(self.segments, queries, strict=True)
-        ]
         return torch.cat(outputs, dim=2) if len(outputs) > 1 else outputs[0]
 
     def _mask(
@@ -237,27 +232,16 @@ def register() -> None:
     AttentionInterface.register(IMPLEMENTATION, attend)
 
 
-class _Pieces:
-    """A packed tensor (1, K, N, D), cut at its segments."""
+def _by_start(
+    segments: Sequence[Segment], parts: Sequence[torch.Tensor]
+) -> dict[int, torch.Tensor]:
+    return {segment.start: part for segment, part in zip(segments, parts, strict=True)}
 
-    def __init__(self, tensor: torch.Tensor, segments: Sequence[Segment]) -> None:
-        self._whole = tensor
-        parts = torch.split(tensor, [segment.length for segment in segments], dim=2)
-        self._parts = {
-            (segment.start, segment.length): part
-            for segment, part in zip(segments, parts, strict=True)
-        }
 
-    def of(self, segment: Segment) -> torch.Tensor:
-        """What a segment sees: its prefixes and itself."""
-        own = self._parts[segment.start, segment.length]
-        if not segment.prefix:
-            return own
-        return torch.cat([*(self._range(*prefix) for prefix in segment.prefix), own], dim=2)
-
-    def _range(self, start: int, length: int) -> torch.Tensor:
-        part = self._parts.get((start, length))
-        return self._whole[:, :, start : start + length] if part is None else part
+def _joined(parts: dict[int, torch.Tensor], starts: Sequence[int]) -> torch.Tensor:
+    if len(starts) == 1:
+        return parts[starts[0]]
+    return torch.cat([parts[start] for start in starts], dim=2)
 
 
 def _attend(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from training_gym.data import TaskStream
 from training_gym.engines.local.compute import Compute
 from training_gym.engines.local.sampler import LocalSampler
@@ -10,6 +12,7 @@ from training_gym.engines.local.trainer import LocalTrainer
 from training_gym.spec.engine import TrainingBatch
 from training_gym.spec.episodes import PROMPT, SAMPLED, Trajectory
 from training_gym.spec.errors import DataError, ModelError
+from training_gym.spec.messages import Message
 from training_gym.spec.recipe import Recipe
 from training_gym.spec.sampling import WeightUpdate
 from training_gym.spec.tasks import Task
@@ -82,7 +85,7 @@ def demonstration(task: Task, codec: TextCodec) -> Trajectory:
         prompt = [*codec.begin(), *codec.encode(task.prompt)]
         answer = [*codec.encode(target.text), *sorted(codec.stop_ids)[:1]]
     else:
-        prompt, answer = _rendered(task, codec)
+        prompt, answer = _rendered(task.prompt, target, codec)
     return Trajectory(
         token_ids=(*prompt, *answer),
         flags=(PROMPT,) * len(prompt) + (SAMPLED,) * len(answer),
@@ -92,14 +95,12 @@ def demonstration(task: Task, codec: TextCodec) -> Trajectory:
     )
 
 
-def _rendered(task: Task, codec: TextCodec) -> tuple[list[int], list[int]]:
+def _rendered(
+    messages: Sequence[Message], target: Message, codec: TextCodec
+) -> tuple[list[int], list[int]]:
     """Ids of the prompt and of the answer as the chat template writes them, up to its stop."""
-    assert task.target is not None
-    before = codec.render(task.prompt, add_generation_prompt=True)  # type: ignore[arg-type]
-    whole = codec.render(
-        [*task.prompt, task.target],  # type: ignore[list-item]
-        add_generation_prompt=False,
-    )
+    before = codec.render(messages, add_generation_prompt=True)
+    whole = codec.render([*messages, target], add_generation_prompt=False)
     if not whole.startswith(before):
         raise ModelError(
             "the chat template writes an answer differently from its own generation prompt",

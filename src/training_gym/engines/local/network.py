@@ -40,7 +40,8 @@ class Network:
     @property
     def device(self) -> torch.device:
         """Where the weights lie."""
-        return next(self.model.parameters()).device
+        device: torch.device = next(self.model.parameters()).device
+        return device
 
     def trainable(self) -> list[tuple[str, torch.nn.Parameter]]:
         """Names and parameters that training changes, in a fixed order."""
@@ -55,13 +56,13 @@ class Network:
                 use_cache=False,
                 layout=layout,
             )
-        return output.last_hidden_state[0]
+        hidden: torch.Tensor = output.last_hidden_state[0]
+        return hidden
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Logits (n, vocabulary) in float32 of hidden states (n, hidden)."""
         with self._precision():
-            logits = self._head(hidden)
-        logits = logits.float()
+            logits: torch.Tensor = self._head(hidden).float()
         if self._softcap is not None:
             logits = torch.tanh(logits / self._softcap) * self._softcap
         return logits
@@ -91,13 +92,13 @@ class Network:
         finally:
             self._causal_lm.set_attn_implementation(attention.IMPLEMENTATION)
         try:
-            layout = PackedLayout((Segment(0, 6), Segment(6, 6, prefix=((0, 6),))))
+            layout = PackedLayout((Segment(0, 6), Segment(6, 6, prefix=(0,), prefix_length=6)))
             ours = self.logits(self.hidden(ids, positions, layout))
         except (TypeError, AttributeError, NotImplementedError) as error:
             raise self._refused(f"its layers do not take a layout ({error})") from error
         finally:
             self.model.train(was_training)
-        difference = (ours.log_softmax(-1) - expected.float().log_softmax(-1)).abs().max().item()
+        difference = float((ours.log_softmax(-1) - expected.float().log_softmax(-1)).abs().max())
         limit = PARITY_TOLERANCE if self.autocast is None else 0.5
         if not difference <= limit:
             raise self._refused(

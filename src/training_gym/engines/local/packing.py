@@ -114,7 +114,7 @@ def pack(rows: Sequence[tuple[int, Row]], device: torch.device) -> MicroBatch:
         prompt_start = prompts[prompt]
         answer_start = len(ids)
         if answer and uses[prompt] > 1:
-            segments.append(Segment(answer_start, len(answer), ((prompt_start, prompt_length),)))
+            segments.append(Segment(answer_start, len(answer), (prompt_start,), prompt_length))
         positions.extend(range(prompt_length, prompt_length + len(answer)))
         ids.extend(answer)
         mask = trajectory.loss_mask

@@ -101,7 +101,8 @@ def _nvidia() -> tuple[str, int, float] | None:
     rows = [row for row in csv.reader(answer.splitlines(), skipinitialspace=True) if len(row) == 2]
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
-        rows = rows[: len([device for device in visible.split(",") if device.strip(" -1")])]
+        named = [device for device in visible.split(",") if device.strip() not in ("", "-1")]
+        rows = rows[: len(named)]
     if not rows:
         return None
     return rows[0][0], len(rows), min(float(row[1]) for row in rows) / 1024

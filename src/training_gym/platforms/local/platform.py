@@ -32,7 +32,13 @@ from training_gym.platforms.local.submissions import (
 )
 from training_gym.records.documents import create_document, write_document
 from training_gym.records.processes import ProcessIdentity, is_alive
-from training_gym.records.results import Exit, read_exit, read_result, write_exit
+from training_gym.records.results import (
+    Exit,
+    last_result,
+    read_exit,
+    read_result,
+    write_exit,
+)
 from training_gym.records.run_directory import RunDirectory
 from training_gym.records.status import read_runner, reconcile
 from training_gym.spec.code import INSIDE_JOB
@@ -255,8 +261,10 @@ def _require_one_node(job: Job) -> None:
 
 def _require_idle(run: RunDirectory, attempt: int) -> None:
     """Two attempts of a run at once would write over each other's checkpoints."""
+    result = last_result(run)
+    over = 0 if result is None else result.attempts  # their runners do nothing more
     for number in run.attempts():
-        runner = read_runner(run, number) if number != attempt else None
+        runner = read_runner(run, number) if number > over and number != attempt else None
         if runner is not None and is_alive(runner):
             raise PlatformError(
                 f"attempt {number} of run {run.run_id} still runs (process {runner.pid})",
