@@ -15,7 +15,14 @@ kettle letter mirror clock violin drum silence memory""".split()
 HELD_OUT = """storm hail lake valley canyon fog dawn dusk rainbow ember shadow lighthouse
 village pasture vineyard oak pine fern lily daisy robin crane dragonfly butterfly frog whale deer
 bear piano window tea hope""".split()
-PROMPT = "Write a haiku about {}: three lines of 5, 7 and 5 syllables. Answer with the haiku only."
+PROMPT = """Write a haiku: three lines of 5, 7 and 5 syllables.
+
+Topic: ice
+Ice upon the pond
+holds the pale light of morning
+until the geese land
+
+Topic: {}"""
 
 
 def about(topics):
@@ -42,11 +49,11 @@ config = TrainConfig(
     dataset=about(TRAIN),
     reward=haiku,
     recipe=Recipe(
-        num_steps=24,
+        num_steps=12,
         prompts_per_batch=8,
         group_size=8,
-        max_response_tokens=40,
-        optimizer=AdamW(learning_rate=2e-5),
+        max_response_tokens=36,
+        optimizer=AdamW(learning_rate=3e-5),
     ),
     evals=[Eval(name="held_out", dataset=about(HELD_OUT), samples=2)],
 )

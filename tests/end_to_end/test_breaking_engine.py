@@ -36,7 +36,9 @@ def test_a_reward_that_fails_now_and_then_costs_episodes_and_never_counts_as_zer
     assert played.code == 0, played.error
     episodes = read_episodes(played.run, stream="train")
     assert len(episodes) == 48
-    unjudged = [(episode.counters.batch, episode.member) for episode in episodes if not episode.score]
+    unjudged = [
+        (episode.counters.batch, episode.member) for episode in episodes if not episode.score
+    ]
     assert unjudged == [(1, 0), (2, 0), (4, 0), (5, 0)]
     assert min(episode.score.value for episode in episodes if episode.score) >= 0.5
     assert values(played.run, "episodes_dropped") == [0, 1, 1, 0, 1, 1]
@@ -90,8 +92,9 @@ def test_equal_rewards_change_nothing_and_the_run_says_so(define, play, tiny):
 def test_rewards_that_are_all_none_change_nothing_and_the_run_says_so(define, play):
     played = play(define(reward="return None"))
     assert played.code == 0, played.error
-    assert "no update was made in 2 of 2 steps: no episode could be judged" in (
-        played.summary["reason"]
+    assert (
+        "no update was made in 2 of 2 steps: no episode could be judged"
+        in (played.summary["reason"])
     )
     assert values(played.run, "reward_mean") == [None, None]
 

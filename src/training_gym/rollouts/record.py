@@ -123,11 +123,13 @@ class TokenRecord:
 
         The template's text for the new messages is the difference of two renderings of a stand-in
         conversation, taken from behind the stop token, so that what the template puts after a
-        turn (Qwen's newline) is kept. An answer that was cut off has no such place.
+        turn (Qwen's newline) is kept. An answer that was cut off, or that a stop text ended, has no
+        such place.
         """
-        if not path.ended_with_stop or not path.token_ids:
+        last = path.token_ids[-1] if path.token_ids else None
+        if not path.ended_with_stop or last not in self._codec.stop_ids:
             return None
-        stop = self._codec.decode([path.token_ids[-1]])
+        stop = self._codec.decode([last])
         stand_in = [user("a"), assistant("b")]
         try:
             before = self._codec.render(stand_in, tools=tools, add_generation_prompt=False)

@@ -172,7 +172,7 @@ class EpisodeRunner:
             messages=tuple(policies["policy"].messages),
             trajectories=trajectories,
             outcome=_cut_short(outcome, policies.values(), trajectories),
-            score=outcome.score,
+            score=None if outcome.status == "infrastructure_failed" else outcome.score,
             counters=counters,
             duration_s=time.monotonic() - started,
         )
@@ -224,8 +224,9 @@ class EpisodeRunner:
 def _cut_short(outcome: Outcome, policies: Any, trajectories: Sequence[Trajectory]) -> Outcome:
     """An episode whose last answer was cut off counts as truncated."""
     last = [policy.inner.stop_reasons[-1] for policy in policies if policy.inner.stop_reasons]
-    if outcome.status == "finished" and any(reason in ("length", "context") for reason in last):
-        return outcome.changed(status="truncated", reason=f"answer ended by {last[0]}")
+    cut = next((reason for reason in last if reason in ("length", "context")), None)
+    if outcome.status == "finished" and cut is not None:
+        return outcome.changed(status="truncated", reason=f"answer ended by {cut}")
     if outcome.status == "finished" and not trajectories:
         return outcome.changed(status="model_failed", reason="nothing was sampled")
     return outcome

@@ -126,7 +126,11 @@ def test_what_all_prompts_begin_with_is_laid_once():
     assert micro.ids.tolist() == [*start, 1, 4, 5, 2, 3, 6]
     assert micro.positions.tolist() == [*range(10), 10, 11, 12, 10, 11, 12]
     assert micro.sources.tolist() == [10, 11, 14]
-    assert micro.layout.segments[-1].prefix == (0, 13)
+    assert [(s.start, s.length, s.prefix) for s in micro.layout.segments] == [
+        (0, 10, ()),
+        (10, 3, (0,)),
+        (13, 3, (0,)),
+    ]
 
 
 @given(

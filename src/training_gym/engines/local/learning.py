@@ -19,7 +19,7 @@ from training_gym.rollouts.evaluation import Judge
 from training_gym.rollouts.runner import Attempt, EpisodeRunner
 from training_gym.spec.algorithms import DAPO, PolicyGradient
 from training_gym.spec.engine import TrainingBatch
-from training_gym.spec.episodes import Episode, Trajectory
+from training_gym.spec.episodes import SAMPLED, Episode, Trajectory
 from training_gym.spec.recipe import Recipe
 from training_gym.spec.sampling import Sampling, WeightUpdate
 from training_gym.spec.tasks import Task
@@ -152,12 +152,25 @@ class PolicyLearner:
         assert episode.score is not None
         if not isinstance(self._algorithm, DAPO):
             return episode.score.value
+        limit = training_sampling(self._recipe).max_tokens
+        assert limit is not None
         return episode.score.value + overlong_penalty(
-            episode.num_tokens,
-            self._recipe.max_response_tokens,
+            longest_answer(episode),
+            limit,
             self._algorithm.overlong_buffer_tokens,
             self._algorithm.overlong_penalty,
         )
+
+
+def longest_answer(episode: Episode) -> int:
+    """Tokens of the longest turn: limits hold for turns, not for episodes."""
+    longest = 0
+    for trajectory in episode.trajectories:
+        length = 0
+        for flag in trajectory.flags:
+            length = length + 1 if flag & SAMPLED else 0
+            longest = max(longest, length)
+    return longest
 
 
 def training_batch(groups: Sequence[Group]) -> TrainingBatch:

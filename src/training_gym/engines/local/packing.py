@@ -7,6 +7,7 @@ never changes the gradient.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -103,21 +104,24 @@ def pack(rows: Sequence[tuple[int, Row]], device: torch.device) -> MicroBatch:
     prompt's rest follows it, and the answers follow their prompts.
     """
     laid = _Laid()
-    root = _common_start([_shared_prompt(row) for _, row in rows])
+    uses = Counter(_shared_prompt(row) for _, row in rows)
+    root = _common_start(list(uses))
     if root:
         laid.add(root, (), 0)
     prompts: dict[tuple[int, ...], _Prompt] = {}
     targets: list[_Target] = []
     for number, row in rows:
         prompt = _shared_prompt(row)
-        if prompt not in prompts:
-            start = laid.add(prompt[len(root) :], (0,) if root else (), len(root))
-            starts = (0, start) if root else (start,)
-            prompts[prompt] = _Prompt(starts, end=len(laid.ids))
-        known = prompts[prompt]
         answer = row.trajectory.token_ids[len(prompt) :]
-        targets += _targets(row, number, known.end, len(laid.ids))
-        if answer:
+        alone = uses[prompt] == 1  # then prompt and answer are one segment
+        if prompt not in prompts:
+            rest = prompt[len(root) :]
+            start = laid.add(rest + answer if alone else rest, (0,) if root else (), len(root))
+            prompts[prompt] = _Prompt((0, start) if root else (start,), end=start + len(rest))
+        known = prompts[prompt]
+        answer_start = known.end if alone else len(laid.ids)
+        targets += _targets(row, number, known.end, answer_start)
+        if answer and not alone:
             laid.add(answer, known.starts, len(prompt))
     return _micro_batch(laid, targets, device)
 

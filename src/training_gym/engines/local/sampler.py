@@ -36,9 +36,9 @@ from training_gym.spec.sampling import (
 from training_gym.spec.text import TextCodec
 
 
-@dataclass
+@dataclass(eq=False)
 class Request:
-    """One call of `generate` in flight."""
+    """One call of `generate` in flight; equal to itself only."""
 
     prompt: tuple[int, ...]
     sampling: Sampling
@@ -181,7 +181,7 @@ class LocalSampler:
 
     def _abandon(self, request: Request) -> None:
         """Free what a cancelled or failed request holds."""
-        if request in self._waiting:
+        with contextlib.suppress(ValueError):  # the compute thread may have admitted it just now
             self._waiting.remove(request)
         if not request.future.done():
             request.future.cancel()

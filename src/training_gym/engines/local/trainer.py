@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -89,9 +90,10 @@ class LocalTrainer:
             state: dict[str, Any] = torch.load(path, weights_only=True)
             self.optimizer.restore(state["optimizer"])
             torch.set_rng_state(state["random"])
-        except (OSError, RuntimeError, KeyError, ValueError) as error:
+        except (OSError, EOFError, RuntimeError, KeyError, ValueError, UnpicklingError) as error:
+            reason = str(error).partition("\n")[0] or type(error).__name__
             raise CheckpointError(
-                f"the trainer's state in {path} cannot be read: {error}",
+                f"the trainer's state in {path} cannot be read: {reason:.120}",
                 fix="resume from an older checkpoint",
             ) from error
 
