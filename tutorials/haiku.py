@@ -15,32 +15,27 @@ kettle letter mirror clock violin drum silence memory""".split()
 HELD_OUT = """storm hail lake valley canyon fog dawn dusk rainbow ember shadow lighthouse
 village pasture vineyard oak pine fern lily daisy robin crane dragonfly butterfly frog whale deer
 bear piano window tea hope""".split()
-PROMPT = """Write a haiku: three lines of 5, 7 and 5 syllables.
-
-Topic: ice
-Ice upon the pond
-holds the pale light of morning
-until the geese land
-
-Topic: {}"""
+SHOWN = [
+    {"role": "system", "content": "You write haiku: three lines of 5, 7 and 5 syllables."},
+    {"role": "user", "content": "Write a haiku about ice."},
+    {
+        "role": "assistant",
+        "content": "Ice upon the pond\nholds the morning light until\nthe wild geese return",
+    },
+]
 
 
 def about(topics):
-    return [{"prompt": PROMPT.format(topic), "answer": topic} for topic in topics]
+    asked = [{"role": "user", "content": f"Write a haiku about {topic}."} for topic in topics]
+    return [{"prompt": [*SHOWN, ask], "answer": t} for ask, t in zip(asked, topics, strict=True)]
 
 
 def haiku(episode):
     """How near to 5-7-5, times whether the topic is named, times the share of distinct words."""
-    verse = episode.completion
-    shape = shaped(episode)
-    named = float(mentions(verse, episode.answer))
-    distinct = distinct_words(verse)
-    return {
-        "reward": shape * named * distinct,
-        "shape": shape,
-        "named": named,
-        "distinct": distinct,
-    }
+    shape, distinct = shaped(episode), distinct_words(episode.completion)
+    named = float(mentions(episode.completion, episode.answer))
+    parts = {"shape": shape, "named": named, "distinct": distinct}
+    return {"reward": shape * named * distinct, **parts}
 
 
 config = TrainConfig(

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import time
 
 import pytest
@@ -16,16 +17,18 @@ SETS = ("recipe.num_steps=40", "recipe.checkpoints.every=2", "recipe.checkpoints
 SLOW = "if IN_JOB: time.sleep(0.03)\n    return varied(episode)"
 
 
+def write_forever(file, size):
+    while True:
+        file.write(bytes(size))
+
+
 def fill(place):
     """Leave not a byte."""
     filler = place / "filler"
     with filler.open("wb", buffering=0) as file:
         for size in (1 << 20, 1 << 12, 1):
-            try:
-                while True:
-                    file.write(bytes(size))
-            except OSError as full:
-                assert full.errno == errno.ENOSPC
+            with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+                write_forever(file, size)
 
 
 def await_checkpoint(run):

@@ -294,7 +294,7 @@ def prepare_torch(plan: Plan) -> None:
     if engine.deterministic and engine.device == "cpu":
         torch.use_deterministic_algorithms(True)
         # Otherwise every new tensor is filled with NaN first, which costs and proves nothing here.
-        torch.utils.deterministic.fill_uninitialized_memory = False
+        vars(torch.utils)["deterministic"].fill_uninitialized_memory = False
 
 
 def _environment(code: Code | None) -> Environment:
