@@ -135,6 +135,50 @@ def command(home, monkeypatch, capfd):
 
 
 @dataclass(frozen=True)
+class Trained:
+    """Everything a run recorded, without clocks and attempts."""
+
+    metrics: list
+    episodes: list
+    evaluations: list
+    weights: bytes
+    optimizer: bytes
+
+
+CLOCKS = ("seconds", "per_second", "peak_memory_gib")
+
+
+@pytest.fixture
+def trained():
+    """What a run directory holds, to be compared with another."""
+
+    def read(directory):
+        from training_gym.records.checkpoints import list_checkpoints
+        from training_gym.records.readers import read_episodes, read_stream
+
+        last = list_checkpoints(directory)[-1]
+        return Trained(
+            metrics=[
+                (r["batch"], r["optimizer_step"], _timeless(r["values"]))
+                for r in read_stream(directory, "metrics")
+            ],
+            episodes=[e.changed(duration_s=0.0) for e in read_episodes(directory)],
+            evaluations=[
+                (r["batch"], r["name"], r["phase"], r["task_means"], r["low"], r["high"])
+                for r in read_stream(directory, "evaluations")
+            ],
+            weights=(last.folder / "model.safetensors").read_bytes(),
+            optimizer=(last.resume / "trainer.pt").read_bytes(),
+        )
+
+    return read
+
+
+def _timeless(values):
+    return {name: value for name, value in values.items() if not name.endswith(CLOCKS)}
+
+
+@dataclass(frozen=True)
 class Played:
     """What the engine left of a run that it trained in this process."""
 
@@ -145,14 +189,34 @@ class Played:
 
 
 @pytest.fixture
-def play(tmp_path, monkeypatch):
-    """Check a definition, then run its engine here as a job would, without the job around it."""
-    monkeypatch.setenv("TRAINING_GYM_HOME", str(tmp_path / "home"))
+def engine(monkeypatch):
+    """Run the engine of an attempt in this process, as a job would, without the job around it."""
 
-    def run(file, *sets):
+    def train(directory, attempt):
         import torch
 
         from training_gym.engines.local import inside
+
+        folder = directory.attempt(attempt)
+        folder.mkdir(parents=True)
+        with monkeypatch.context() as job:
+            job.setenv("TRAINING_GYM_RUN", str(directory.path))
+            job.setenv("TRAINING_GYM_ATTEMPT", str(attempt))
+            code = inside.main()
+        torch.use_deterministic_algorithms(False)
+        left = [folder / name for name in ("error.json", "summary.json")]
+        error, summary = (json.loads(p.read_text()) if p.exists() else {} for p in left)
+        return Played(code, directory, error, summary)
+
+    return train
+
+
+@pytest.fixture
+def play(tmp_path, monkeypatch, engine):
+    """Check a definition, then run its engine here."""
+    monkeypatch.setenv("TRAINING_GYM_HOME", str(tmp_path / "home"))
+
+    def run(file, *sets):
         from training_gym.jobs.source import unpack
         from training_gym.launch import apply_sets, load_definition, prepare
         from training_gym.records.run_directory import RunDirectory
@@ -161,16 +225,8 @@ def play(tmp_path, monkeypatch):
         path = tmp_path / "home" / "runs" / prepared.manifest.run_id
         directory = RunDirectory.create(path, prepared.manifest)
         directory.write_plan(prepared.plan)
-        directory.attempt(1).mkdir(parents=True)
         unpack(prepared.archive, directory.source, prepared.manifest.source_sha256)
-        with monkeypatch.context() as job:
-            job.setenv("TRAINING_GYM_RUN", str(path))
-            job.setenv("TRAINING_GYM_ATTEMPT", "1")
-            code = inside.main()
-        torch.use_deterministic_algorithms(False)
-        left = [directory.attempt(1) / name for name in ("error.json", "summary.json")]
-        error, summary = (json.loads(p.read_text()) if p.exists() else {} for p in left)
-        return Played(code, directory, error, summary)
+        return engine(directory, 1)
 
     return run
 

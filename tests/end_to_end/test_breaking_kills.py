@@ -11,13 +11,12 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
 
 import pytest
 
 from training_gym.records.documents import read_document_if_any
 from training_gym.records.processes import ProcessIdentity, is_alive
-from training_gym.records.readers import read_episodes, read_stream
+from training_gym.records.readers import read_stream
 from training_gym.records.run_directory import RunDirectory
 from training_gym.runs import Run
 
@@ -35,43 +34,6 @@ LONG = (
 EVALUATED = 'evals=[{"name": "held", "dataset": ROWS[:3], "every": 3}],'
 SLOW = "if IN_JOB: time.sleep(0.03)\n    return round(varied(episode), 2)"
 """Costs time, not computation, so that there is a moment to be killed in; often equal."""
-
-CLOCKS = ("seconds", "per_second", "peak_memory_gib")
-
-
-@dataclass(frozen=True)
-class Trained:
-    """Everything a run recorded, without clocks and attempts."""
-
-    metrics: list
-    episodes: list
-    evaluations: list
-    weights: bytes
-    optimizer: bytes
-
-
-def trained(run):
-    directory = RunDirectory(run.path)
-    metrics = [
-        (record["batch"], record["optimizer_step"], timeless(record["values"]))
-        for record in read_stream(directory, "metrics")
-    ]
-    evaluations = [
-        (record["batch"], record["phase"], record["task_means"], record["mean"], record["low"])
-        for record in read_stream(directory, "evaluations")
-    ]
-    last = run.checkpoints()[-1]
-    return Trained(
-        metrics=metrics,
-        episodes=[e.changed(duration_s=0.0) for e in read_episodes(directory)],
-        evaluations=evaluations,
-        weights=(last.folder / "model.safetensors").read_bytes(),
-        optimizer=(last.resume / "trainer.pt").read_bytes(),
-    )
-
-
-def timeless(metrics):
-    return {name: value for name, value in metrics.items() if not name.endswith(CLOCKS)}
 
 
 @pytest.fixture
@@ -158,7 +120,9 @@ def flip(file):
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_a_run_survives_everything_and_ends_the_same(command, start, home, define, seed):
+def test_a_run_survives_everything_and_ends_the_same(
+    command, start, home, define, trained, seed
+):
     moment = random.Random(seed)
     file = define(reward=SLOW, more=EVALUATED)
     sets = [part for given in LONG for part in ("--set", given)]
@@ -179,6 +143,9 @@ def test_a_run_survives_everything_and_ends_the_same(command, start, home, defin
     waited = command("runs", "wait", run.id)
     assert waited.code == 20, waited.err
     assert "killed by SIGKILL" in waited.two_lines
+
+    # The definition's file is gone by now: a resume takes the source that was launched.
+    file.unlink()
 
     # The job runner is killed: the engine does not outlive it.
     assert command("runs", "resume", run.id, "--detach").code == 0
@@ -214,7 +181,7 @@ def test_a_run_survives_everything_and_ends_the_same(command, start, home, defin
     assert json.loads(resumed.out)["status"] == "completed"
 
     assert reference.wait(120).status == "completed"
-    expected, found = trained(reference), trained(run)
+    expected, found = trained(RunDirectory(reference.path)), trained(RunDirectory(run.path))
     assert [metrics[0] for metrics in found.metrics] == list(range(1, STEPS + 1))
     assert found.metrics == expected.metrics
     assert found.evaluations == expected.evaluations

@@ -23,7 +23,12 @@ from training_gym.engines.local.trainer import LocalTrainer
 from training_gym.environments.single_turn import SingleTurn
 from training_gym.models import catalogue
 from training_gym.models.weights import load_codec, load_model, save_model
-from training_gym.records.checkpoints import Checkpoint, latest_valid
+from training_gym.records.checkpoints import (
+    Checkpoint,
+    latest_valid,
+    read_checkpoint,
+    verify,
+)
 from training_gym.records.recorder import Recorder
 from training_gym.records.run_directory import RunDirectory
 from training_gym.rewards import RewardRunner
@@ -34,7 +39,7 @@ from training_gym.spec.code import Code
 from training_gym.spec.datasets import Dataset
 from training_gym.spec.environment import Environment
 from training_gym.spec.episodes import Episode
-from training_gym.spec.errors import DataError, GymError
+from training_gym.spec.errors import CheckpointError, DataError, GymError
 from training_gym.spec.plan import Plan
 from training_gym.spec.rewards import WeightedReward
 from training_gym.spec.run import Eval
@@ -112,8 +117,7 @@ class Assembly:
 
     def _load(self, source: Path, checkpoint: Checkpoint | None) -> Network:
         """The network with the weights this attempt starts from."""
-        start = self.spec.resume_from_checkpoint
-        folder = checkpoint.folder if checkpoint else Path(start) if start else source
+        folder = checkpoint.folder if checkpoint else self._start() or source
         adapted = (folder / "adapter_config.json").is_file()
         engine = self.recipe.engine
         model = load_model(
@@ -129,6 +133,19 @@ class Assembly:
         difference = network.check_parity()
         self.recorder.event("model_loaded", folder=str(folder), parity=difference)
         return network
+
+    def _start(self) -> Path | None:
+        """The checkpoint that the definition starts from; the checks looked at its sizes only."""
+        if self.spec.resume_from_checkpoint is None:
+            return None
+        folder = Path(self.spec.resume_from_checkpoint)
+        problems = verify(read_checkpoint(folder))
+        if problems:
+            raise CheckpointError(
+                f"the checkpoint {folder} is damaged: {problems[0]}",
+                fix="name another one in resume_from_checkpoint",
+            )
+        return folder
 
     def _make_trainer(self, source: Path) -> LocalTrainer:
         per_batch = (
@@ -158,7 +175,9 @@ class Assembly:
         dataset = self.spec.dataset
         assert dataset is not None
         side = "train" if dataset.eval_fraction > 0 else "all"
-        stream = data.TaskStream(self._tasks(dataset, side), self.recipe.seed)
+        stream = data.TaskStream(
+            self._tasks(dataset, side, expected=self.run.manifest.data_sha256), self.recipe.seed
+        )
         if progress.tasks:
             stream.restore(progress.tasks)
         algorithm = self.recipe.algorithm
@@ -203,9 +222,20 @@ class Assembly:
             every=evaluation.every,
         )
 
-    def _tasks(self, dataset: Dataset, side: Any) -> tuple[Task, ...]:
-        """Tasks whose prompts fit; those that do not are counted and reported."""
+    def _tasks(
+        self, dataset: Dataset, side: Any, *, expected: str | None = None
+    ) -> tuple[Task, ...]:
+        """Tasks whose prompts fit; those that do not are counted and reported.
+
+        Raises `DataError` if their hash is another than `expected`.
+        """
         found = data.load(dataset, seed=self.recipe.seed, side=side, root=self.run.source)
+        if expected not in (None, found.sha256):
+            raise DataError(
+                f"the tasks to train on are not those of the launch: their hash is "
+                f"{found.sha256[:12]}…, not {expected[:12]}…",
+                fix="put the data back as it was, or start a new run with resume_from_checkpoint=…",
+            )
         limit = min(
             self.recipe.max_prompt_tokens or self.plan.max_sequence_tokens,
             self.plan.max_sequence_tokens - 1,
