@@ -102,7 +102,9 @@ def _tell_of_damage(
     say: Callable[[str], None],
 ) -> None:
     others = f", and {len(problems) - 1} more" if len(problems) > 1 else ""
-    start = "the beginning" if checkpoint is None else f"the one before it, of step {checkpoint.step}"
+    start = (
+        "the beginning" if checkpoint is None else f"the one before it, of step {checkpoint.step}"
+    )
     say(f"warning: a checkpoint of run {run.run_id} is damaged: {problems[0]}{others}")
     say(f"  resuming from {start}")
 

@@ -18,8 +18,8 @@ def resume(
 ) -> None:
     """Go on from the newest checkpoint."""
     from training_gym.cli.finish import finish, started
-    from training_gym.cli.output import say
     from training_gym.cli.following import follow
+    from training_gym.cli.output import say
     from training_gym.cli.runs.lookup import find_run
 
     run = find_run(run_id)

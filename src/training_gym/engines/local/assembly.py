@@ -23,12 +23,7 @@ from training_gym.engines.local.trainer import LocalTrainer
 from training_gym.environments.single_turn import SingleTurn
 from training_gym.models import catalogue
 from training_gym.models.weights import load_codec, load_model, save_model
-from training_gym.records.checkpoints import (
-    Checkpoint,
-    latest_valid,
-    read_checkpoint,
-    verify,
-)
+from training_gym.records.checkpoints import Checkpoint, latest_valid, require_whole
 from training_gym.records.recorder import Recorder
 from training_gym.records.run_directory import RunDirectory
 from training_gym.rewards import RewardRunner
@@ -39,7 +34,7 @@ from training_gym.spec.code import Code
 from training_gym.spec.datasets import Dataset
 from training_gym.spec.environment import Environment
 from training_gym.spec.episodes import Episode
-from training_gym.spec.errors import CheckpointError, DataError, GymError
+from training_gym.spec.errors import DataError, GymError
 from training_gym.spec.plan import Plan
 from training_gym.spec.rewards import WeightedReward
 from training_gym.spec.run import Eval
@@ -138,14 +133,7 @@ class Assembly:
         """The checkpoint that the definition starts from; the checks looked at its sizes only."""
         if self.spec.resume_from_checkpoint is None:
             return None
-        folder = Path(self.spec.resume_from_checkpoint)
-        problems = verify(read_checkpoint(folder))
-        if problems:
-            raise CheckpointError(
-                f"the checkpoint {folder} is damaged: {problems[0]}",
-                fix="name another one in resume_from_checkpoint",
-            )
-        return folder
+        return require_whole(Path(self.spec.resume_from_checkpoint)).folder
 
     def _make_trainer(self, source: Path) -> LocalTrainer:
         per_batch = (

@@ -56,12 +56,10 @@ class Loop:
         start_cold: Callable[[], Awaitable[None]],
         saved: Checkpoint | None = None,
     ) -> None:
-        """Go on from `progress`.
+        """Go on from `progress`, which was read from `saved` where that is given.
 
-        Args:
-            failures: judged and failed rewards so far, to be kept over a resume.
-            start_cold: makes what comes next independent of what this process did before.
-            saved: the checkpoint that `progress` was read from.
+        `failures` gives judged and failed rewards so far, to be kept over a resume; `start_cold`
+        makes what comes next independent of what this process did before.
         """
         self.progress = progress
         self._recipe = recipe
