@@ -16,11 +16,11 @@ from training_gym.engines.local.imitation import ImitationLearner
 from training_gym.engines.local.learning import PolicyLearner, training_sampling
 from training_gym.engines.local.loop import Learner, Loop, WeightsKind, read_progress
 from training_gym.engines.local.network import Network
+from training_gym.engines.local.preparation import load_environment, prepare_torch
 from training_gym.engines.local.requests import Requests
 from training_gym.engines.local.sampler import LocalSampler
 from training_gym.engines.local.state import Progress
 from training_gym.engines.local.trainer import LocalTrainer
-from training_gym.environments.single_turn import SingleTurn
 from training_gym.models import catalogue
 from training_gym.models.weights import load_codec, load_model, save_model
 from training_gym.records.checkpoints import Checkpoint, latest_valid, require_whole
@@ -32,9 +32,8 @@ from training_gym.rollouts.runner import EpisodeRunner, Limits
 from training_gym.spec.algorithms import SFT
 from training_gym.spec.code import Code
 from training_gym.spec.datasets import Dataset
-from training_gym.spec.environment import Environment
 from training_gym.spec.episodes import Episode
-from training_gym.spec.errors import DataError, GymError
+from training_gym.spec.errors import DataError
 from training_gym.spec.plan import Plan
 from training_gym.spec.rewards import WeightedReward
 from training_gym.spec.run import Eval
@@ -253,7 +252,7 @@ class Assembly:
         return EpisodeRunner(
             self.sampler,
             self.codec,
-            _environment(environment),
+            load_environment(environment),
             seed=self.recipe.seed,
             limits=Limits(self.recipe.max_turns, self.recipe.episode_timeout_s),
             presence=self.sampler.presence,
@@ -301,26 +300,3 @@ async def assemble(
         yield await assembly.loop()
     finally:
         await assembly.close()
-
-
-def prepare_torch(plan: Plan) -> None:
-    """Threads and determinism, before any tensor is made."""
-    engine = plan.run.recipe.engine
-    if engine.threads is not None:
-        torch.set_num_threads(engine.threads)
-    torch.manual_seed(plan.run.recipe.seed)
-    if engine.deterministic and engine.device == "cpu":
-        torch.use_deterministic_algorithms(True)
-
-
-def _environment(code: Code | None) -> Environment:
-    if code is None:
-        return SingleTurn()
-    loaded: Any = code.load()
-    made = loaded() if isinstance(loaded, type) else loaded
-    if not isinstance(made, Environment):
-        raise GymError(
-            f"{code.ref} has no method run(task, policy, ctx)",
-            fix="write an environment as a class with async def run(self, task, policy, ctx)",
-        )
-    return made
