@@ -105,12 +105,12 @@ config = TrainConfig(
 """
 
 
-@pytest.fixture
-def define(tmp_path, tiny):
+@pytest.fixture(scope="session")
+def define(tmp_path_factory, tiny):
     """Write a definition file, under a name that no other has, and return its path."""
 
     def write(*, reward="return varied(episode)", dataset="ROWS", model=tiny, more=""):
-        file = tmp_path / f"breaking_{next(_numbers)}.py"
+        file = tmp_path_factory.mktemp("definition") / f"breaking_{next(_numbers)}.py"
         text = DEFINITION.format(reward=reward, dataset=dataset, model=str(model), more=more)
         file.write_text(text)
         return file
@@ -188,8 +188,8 @@ class Played:
     summary: dict
 
 
-@pytest.fixture
-def engine(monkeypatch):
+@pytest.fixture(scope="session")
+def engine():
     """Run the engine of an attempt in this process, as a job would, without the job around it."""
 
     def train(directory, attempt):
@@ -199,7 +199,7 @@ def engine(monkeypatch):
 
         folder = directory.attempt(attempt)
         folder.mkdir(parents=True)
-        with monkeypatch.context() as job:
+        with pytest.MonkeyPatch.context() as job:
             job.setenv("TRAINING_GYM_RUN", str(directory.path))
             job.setenv("TRAINING_GYM_ATTEMPT", str(attempt))
             code = inside.main()
@@ -211,18 +211,19 @@ def engine(monkeypatch):
     return train
 
 
-@pytest.fixture
-def play(tmp_path, monkeypatch, engine):
+@pytest.fixture(scope="session")
+def play(home, engine):
     """Check a definition, then run its engine here."""
-    monkeypatch.setenv("TRAINING_GYM_HOME", str(tmp_path / "home"))
 
     def run(file, *sets):
         from training_gym.jobs.source import unpack
         from training_gym.launch import apply_sets, load_definition, prepare
         from training_gym.records.run_directory import RunDirectory
 
-        prepared = prepare(apply_sets(load_definition(str(file)), sets))
-        path = tmp_path / "home" / "runs" / prepared.manifest.run_id
+        with pytest.MonkeyPatch.context() as here:
+            here.setenv("TRAINING_GYM_HOME", str(home))
+            prepared = prepare(apply_sets(load_definition(str(file)), sets))
+        path = home / "runs" / prepared.manifest.run_id
         directory = RunDirectory.create(path, prepared.manifest)
         directory.write_plan(prepared.plan)
         unpack(prepared.archive, directory.source, prepared.manifest.source_sha256)

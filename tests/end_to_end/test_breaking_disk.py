@@ -1,6 +1,6 @@
 """A disk that fills up while a run trains: told, nothing destroyed, and it goes on after."""
 
-import errno
+import contextlib
 import json
 import os
 import time
@@ -17,18 +17,15 @@ SETS = ("recipe.num_steps=40", "recipe.checkpoints.every=2", "recipe.checkpoints
 SLOW = "if IN_JOB: time.sleep(0.03)\n    return varied(episode)"
 
 
-def write_forever(file, size):
-    while True:
-        file.write(bytes(size))
-
-
 def fill(place):
     """Leave not a byte."""
     filler = place / "filler"
     with filler.open("wb", buffering=0) as file:
         for size in (1 << 20, 1 << 12, 1):
-            with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
-                write_forever(file, size)
+            with contextlib.suppress(OSError):
+                while True:
+                    file.write(bytes(size))
+    assert os.statvfs(place).f_bavail == 0
 
 
 def await_checkpoint(run):

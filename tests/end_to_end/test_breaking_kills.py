@@ -120,9 +120,7 @@ def flip(file):
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_a_run_survives_everything_and_ends_the_same(
-    command, start, home, define, trained, seed
-):
+def test_a_run_survives_everything_and_ends_the_same(command, start, home, define, trained, seed):
     moment = random.Random(seed)
     file = define(reward=SLOW, more=EVALUATED)
     sets = [part for given in LONG for part in ("--set", given)]

@@ -16,19 +16,14 @@ from training_gym.engines.local.imitation import ImitationLearner
 from training_gym.engines.local.learning import PolicyLearner, training_sampling
 from training_gym.engines.local.loop import Learner, Loop, WeightsKind, read_progress
 from training_gym.engines.local.network import Network
+from training_gym.engines.local.preparation import load_environment, prepare_torch
 from training_gym.engines.local.requests import Requests
 from training_gym.engines.local.sampler import LocalSampler
 from training_gym.engines.local.state import Progress
 from training_gym.engines.local.trainer import LocalTrainer
-from training_gym.environments.single_turn import SingleTurn
 from training_gym.models import catalogue
 from training_gym.models.weights import load_codec, load_model, save_model
-from training_gym.records.checkpoints import (
-    Checkpoint,
-    latest_valid,
-    read_checkpoint,
-    verify,
-)
+from training_gym.records.checkpoints import Checkpoint, latest_valid, require_whole
 from training_gym.records.recorder import Recorder
 from training_gym.records.run_directory import RunDirectory
 from training_gym.rewards import RewardRunner
@@ -37,9 +32,8 @@ from training_gym.rollouts.runner import EpisodeRunner, Limits
 from training_gym.spec.algorithms import SFT
 from training_gym.spec.code import Code
 from training_gym.spec.datasets import Dataset
-from training_gym.spec.environment import Environment
 from training_gym.spec.episodes import Episode
-from training_gym.spec.errors import CheckpointError, DataError, GymError
+from training_gym.spec.errors import DataError
 from training_gym.spec.plan import Plan
 from training_gym.spec.rewards import WeightedReward
 from training_gym.spec.run import Eval
@@ -138,14 +132,7 @@ class Assembly:
         """The checkpoint that the definition starts from; the checks looked at its sizes only."""
         if self.spec.resume_from_checkpoint is None:
             return None
-        folder = Path(self.spec.resume_from_checkpoint)
-        problems = verify(read_checkpoint(folder))
-        if problems:
-            raise CheckpointError(
-                f"the checkpoint {folder} is damaged: {problems[0]}",
-                fix="name another one in resume_from_checkpoint",
-            )
-        return folder
+        return require_whole(Path(self.spec.resume_from_checkpoint)).folder
 
     def _make_trainer(self, source: Path) -> LocalTrainer:
         per_batch = (
@@ -265,7 +252,7 @@ class Assembly:
         return EpisodeRunner(
             self.sampler,
             self.codec,
-            _environment(environment),
+            load_environment(environment),
             seed=self.recipe.seed,
             limits=Limits(self.recipe.max_turns, self.recipe.episode_timeout_s),
             presence=self.sampler.presence,
@@ -313,6 +300,7 @@ async def assemble(
         yield await assembly.loop()
     finally:
         await assembly.close()
+<<<<<<< HEAD
 
 
 def prepare_torch(plan: Plan) -> None:
@@ -338,3 +326,5 @@ def _environment(code: Code | None) -> Environment:
             fix="write an environment as a class with async def run(self, task, policy, ctx)",
         )
     return made
+=======
+>>>>>>> breaking
