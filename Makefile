@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 ARGS ?=
 
-.PHONY: help install quickstart test check format docs bench clean
+.PHONY: help install quickstart test test-slow check format docs bench clean
 
 help:  ## Say what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -29,6 +29,9 @@ quickstart: $(STAMP)  ## Train a real small model on this machine
 
 test: $(STAMP)  ## Run the tests
 	$(BIN)/python -m pytest $(ARGS)
+
+test-slow: $(STAMP)  ## Run the tests that train in real jobs, kill them and fill disks
+	$(BIN)/python -m pytest -m slow $(ARGS)
 
 check: $(STAMP)  ## Format, lint, types, contracts, generated docs
 	$(BIN)/ruff format --check .

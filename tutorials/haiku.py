@@ -15,25 +15,27 @@ kettle letter mirror clock violin drum silence memory""".split()
 HELD_OUT = """storm hail lake valley canyon fog dawn dusk rainbow ember shadow lighthouse
 village pasture vineyard oak pine fern lily daisy robin crane dragonfly butterfly frog whale deer
 bear piano window tea hope""".split()
-PROMPT = "Write a haiku about {}: three lines of 5, 7 and 5 syllables. Answer with the haiku only."
+SHOWN = [
+    {"role": "system", "content": "You write haiku: three lines of 5, 7 and 5 syllables."},
+    {"role": "user", "content": "Write a haiku about ice."},
+    {
+        "role": "assistant",
+        "content": "Ice upon the pond\nholds the morning light until\nthe wild geese return",
+    },
+]
 
 
 def about(topics):
-    return [{"prompt": PROMPT.format(topic), "answer": topic} for topic in topics]
+    asked = [{"role": "user", "content": f"Write a haiku about {topic}."} for topic in topics]
+    return [{"prompt": [*SHOWN, ask], "answer": t} for ask, t in zip(asked, topics, strict=True)]
 
 
 def haiku(episode):
     """How near to 5-7-5, times whether the topic is named, times the share of distinct words."""
-    verse = episode.completion
-    shape = shaped(episode)
-    named = float(mentions(verse, episode.answer))
-    distinct = distinct_words(verse)
-    return {
-        "reward": shape * named * distinct,
-        "shape": shape,
-        "named": named,
-        "distinct": distinct,
-    }
+    shape, distinct = shaped(episode), distinct_words(episode.completion)
+    named = float(mentions(episode.completion, episode.answer))
+    parts = {"shape": shape, "named": named, "distinct": distinct}
+    return {"reward": shape * named * distinct, **parts}
 
 
 config = TrainConfig(
@@ -42,11 +44,11 @@ config = TrainConfig(
     dataset=about(TRAIN),
     reward=haiku,
     recipe=Recipe(
-        num_steps=24,
+        num_steps=12,
         prompts_per_batch=8,
         group_size=8,
-        max_response_tokens=40,
-        optimizer=AdamW(learning_rate=2e-5),
+        max_response_tokens=36,
+        optimizer=AdamW(learning_rate=3e-5),
     ),
     evals=[Eval(name="held_out", dataset=about(HELD_OUT), samples=2)],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ from training_gym.engines import registry as engines
 from training_gym.jobs import control
 from training_gym.jobs.environment import RUN
 from training_gym.jobs.facts import gather_facts
+from training_gym.jobs.follow import to_stderr
 from training_gym.jobs.submission import newest_ref, next_attempt, submit_attempt
+from training_gym.jobs.unchanged import require_unchanged
 from training_gym.platforms import registry as platforms
 from training_gym.records.checkpoints import Checkpoint, list_checkpoints
 from training_gym.records.documents import read_document, read_document_if_any
@@ -165,17 +168,22 @@ class Run:
             )
         control.request(self._directory, "stop_now" if now else "stop")
 
-    def resume(self) -> None:
-        """Start another attempt from the newest checkpoint, in the same run directory."""
+    def resume(self, *, say: Callable[[str], None] = to_stderr) -> None:
+        """Start another attempt from the newest checkpoint, in the same run directory.
+
+        The run goes on with the definition and the source it was launched with. Checkpoints that
+        are damaged are passed over, and `say` hears of it.
+        """
         if self.is_inert:
             return
         directory, plan = self._directory, self.plan
         attempt = next_attempt(directory)
+        require_unchanged(directory, plan)
         platform = platforms.find(plan.run.compute.kind)
         machine = run_sync(platform.probe())
         facts = gather_facts(machine, plan.run.recipe.engine.threads, plan.run.requirements)
         job = render_job(plan, self.id, attempt, directory.manifest.source_sha256)
-        submit_attempt(directory, job, platform, facts)
+        submit_attempt(directory, job, platform, facts, say)
 
     @property
     def _directory(self) -> RunDirectory:

@@ -25,7 +25,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     ),
     "(self) -> 'list[Checkpoint]'": Run.checkpoints,
     "(self, now: 'bool' = False) -> 'None'": Run.stop,
-    "(self) -> 'None'": Run.resume,
+    "(self, *, say: 'Callable[[str], None]' = <function to_stderr>) -> 'None'": Run.resume,
     "(self, cursor: 'str' = '') -> 'LogChunk'": Run.logs,
     "(prefix: 'str') -> 'Run'": Run.from_id,
     "() -> 'list[Run]'": Run.all,

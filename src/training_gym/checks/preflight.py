@@ -6,7 +6,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from training_gym.checks import data, definition, model, reward, surroundings
 from training_gym.checks.subject import Subject
-from training_gym.spec.errors import CheckError
+from training_gym.spec.errors import (
+    CheckError,
+    CheckpointError,
+    DataError,
+    EngineError,
+    GymError,
+    ModelError,
+    PlatformError,
+    RecordsError,
+    RewardError,
+    SpecError,
+)
 from training_gym.spec.findings import Finding
 
 Check = Callable[[Subject], Iterator[Finding]]
@@ -31,6 +42,22 @@ CHECKS: tuple[Check, ...] = (
 """From what costs nothing to what takes longest."""
 
 
+_FORESEEN: dict[str, type[GymError]] = {
+    "home": RecordsError,
+    "disk": RecordsError,
+    "secret": PlatformError,
+    "requirement": PlatformError,
+    "engine": EngineError,
+    "recipe": SpecError,
+    "eval": SpecError,
+    "checkpoint": CheckpointError,
+    "model": ModelError,
+    "data": DataError,
+    "reward": RewardError,
+}
+"""First part of a finding's code to the error that the run would have ended with."""
+
+
 def run_checks(subject: Subject, checks: Sequence[Check] = CHECKS) -> list[Finding]:
     """Everything the checks find, in their order; a check that lacks what it needs is silent."""
     return [finding for check in checks for finding in check(subject)]
@@ -41,10 +68,13 @@ def raise_errors(findings: Iterable[Finding]) -> None:
     errors = [finding for finding in findings if finding.severity == "error"]
     if not errors:
         return
+    kinds = {_FORESEEN.get(finding.code.partition(".")[0], CheckError) for finding in errors}
+    exit_code = kinds.pop().exit_code if len(kinds) == 1 else CheckError.exit_code
     if len(errors) == 1:
-        raise CheckError(errors[0].message, fix=errors[0].fix)
+        raise CheckError(errors[0].message, fix=errors[0].fix, exit_code=exit_code)
     listed = [f"  {finding.message}\n    {finding.fix} [{finding.code}]" for finding in errors]
     raise CheckError(
         "\n".join([f"{len(errors)} things would make this run fail:", *listed]),
         fix="mend these, then launch again",
+        exit_code=exit_code,
     )

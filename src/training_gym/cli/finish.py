@@ -34,6 +34,8 @@ def finish(run: Run, *, as_json: bool, interrupted: bool = False) -> None:
     fields = ending(run)
     if as_json:
         output.emit("runs.result/1", **fields)
+        if result.status == "stopped":
+            output.say(how_to_resume(run.id))
     else:
         output.data(run.id)
         for line in told(fields):
@@ -55,6 +57,11 @@ def ending(run: Run) -> dict[str, Any]:
         "wall_s": result.wall_s if result else None,
         "path": str(run.path),
     }
+
+
+def how_to_resume(run_id: str) -> str:
+    """What to type to go on with a stopped run."""
+    return f"resume with: training-gym runs resume {run_id}"
 
 
 def failure(run: Run, result: Result) -> Exception:
@@ -84,6 +91,8 @@ def told(fields: dict[str, Any]) -> list[str]:
 
     steps = "" if fields["steps"] is None else f" after {fields['steps']} steps"
     lines = [f"{fields['status']}{steps} in {span(fields['wall_s'] or 0)}"]
+    if fields["status"] == "completed" and fields["reason"] not in ("", "finished"):
+        lines.append(f"warning: {fields['reason']}")
     for name, found in fields["evaluations"].items():
         change = found["difference"]
         lines.append(
@@ -94,7 +103,7 @@ def told(fields: dict[str, Any]) -> list[str]:
     if fields["checkpoint"]:
         lines.append(f"checkpoint: {fields['checkpoint']}")
     if fields["status"] == "stopped":
-        lines.append(f"resume with: training-gym runs resume {fields['run_id']}")
+        lines.append(how_to_resume(fields["run_id"]))
     else:
         lines.append(f"look at it: training-gym runs episodes {fields['run_id']}")
     return lines

@@ -23,6 +23,7 @@ from training_gym.jobs.supervision import Inbox, Supervision, describe_end
 from training_gym.records.documents import create_document, write_document
 from training_gym.records.processes import this_process
 from training_gym.records.recorder import Recorder
+from training_gym.records.reserve import give_up, set_aside
 from training_gym.records.results import Exit, StoppedBy, write_exit, write_result
 from training_gym.records.run_directory import RunDirectory
 from training_gym.spec.errors import GymError, PlatformError
@@ -97,6 +98,7 @@ class JobRunner:
         run, job = self._run, self._job
         recorder = Recorder(run, writer="runner", attempt=job.attempt)
         try:
+            set_aside(run, job.attempt)
             reap_earlier(run, job.attempt)
             if job.source_sha256 is not None:
                 unpack(run.source_archive, run.source, job.source_sha256)
@@ -108,6 +110,7 @@ class JobRunner:
                 recorder.event("attempt_ended", exit_code=ending.exit_code, reason=ending.reason)
             return ending
         finally:
+            give_up(run, job.attempt)
             with suppress(GymError):  # a full disk is the engine's to report
                 recorder.close()
 

@@ -5,11 +5,15 @@ What is asked for is written before it is asked, what was answered right after.
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 from training_gym.jobs.facts import Facts, deviations
-from training_gym.records.checkpoints import latest_valid
+from training_gym.jobs.follow import to_stderr
+from training_gym.records.checkpoints import Checkpoint, latest_valid
 from training_gym.records.documents import create_document, read_document_if_any, write_document
 from training_gym.records.processes import is_alive
 from training_gym.records.recorder import Recorder
@@ -17,7 +21,7 @@ from training_gym.records.results import Exit, read_result, write_exit, write_re
 from training_gym.records.run_directory import RunDirectory
 from training_gym.records.status import read_runner, run_status
 from training_gym.spec.bridge import run_sync
-from training_gym.spec.errors import GymError, PlatformError
+from training_gym.spec.errors import GymError, PlatformError, RecordsError
 from training_gym.spec.job import Job, JobRef, Platform
 from training_gym.spec.settings import Settings
 
@@ -39,10 +43,21 @@ class Intent(Settings):
     """What differs from the run's first attempt."""
 
 
-def submit_attempt(run: RunDirectory, job: Job, platform: Platform, facts: Facts) -> JobRef:
-    """Write the attempt's files and submit it; raises `PlatformError` or `RecordsError`."""
+def submit_attempt(
+    run: RunDirectory,
+    job: Job,
+    platform: Platform,
+    facts: Facts,
+    say: Callable[[str], None] = to_stderr,
+) -> JobRef:
+    """Write the attempt's files and submit it; raises `PlatformError` or `RecordsError`.
+
+    `say` hears of checkpoints that are damaged and passed over.
+    """
     folder = run.attempt(job.attempt)
-    checkpoint, _ = latest_valid(run)
+    checkpoint, problems = latest_valid(run)
+    if problems:
+        _tell_of_damage(run, checkpoint, problems, say)
     first = read_document_if_any(run.environment_path)
     differs = deviations(Facts.read(first), facts) if first is not None else ()
     intent = Intent(
@@ -52,22 +67,46 @@ def submit_attempt(run: RunDirectory, job: Job, platform: Platform, facts: Facts
         resumed_from=str(checkpoint.folder) if checkpoint is not None else None,
         deviations=differs,
     )
-    if not create_document(folder / "intent.json", intent):
+    if not _begun(folder, intent):
         raise PlatformError(
             f"attempt {job.attempt} of run {run.run_id} is being started by another process",
             fix=f"watch it: training-gym runs wait {run.run_id}",
         )
-    write_document(folder / "environment.json", facts)
-    write_document(folder / "job.json", job)
-    if differs:
-        _record_deviations(run, job.attempt, differs)
     try:
+        write_document(folder / "environment.json", facts)
+        write_document(folder / "job.json", job)
+        if differs:
+            _record_deviations(run, job.attempt, differs)
         ref = run_sync(platform.submit(job, intent.key))
     except GymError as refused:
         _take_back(run, job.attempt, refused)
         raise
     write_document(folder / "ref.json", ref)
     return ref
+
+
+def _begun(folder: Path, intent: Intent) -> bool:
+    """Write what is about to be asked; False: another process did. A full disk leaves nothing."""
+    try:
+        return create_document(folder / "intent.json", intent)
+    except RecordsError:
+        with contextlib.suppress(OSError):  # not empty: it is another's
+            folder.rmdir()
+        raise
+
+
+def _tell_of_damage(
+    run: RunDirectory,
+    checkpoint: Checkpoint | None,
+    problems: list[str],
+    say: Callable[[str], None],
+) -> None:
+    others = f", and {len(problems) - 1} more" if len(problems) > 1 else ""
+    start = (
+        "the beginning" if checkpoint is None else f"the one before it, of step {checkpoint.step}"
+    )
+    say(f"warning: a checkpoint of run {run.run_id} is damaged: {problems[0]}{others}")
+    say(f"  resuming from {start}")
 
 
 def _take_back(run: RunDirectory, attempt: int, refused: GymError) -> None:

@@ -161,6 +161,18 @@ def verify(checkpoint: Checkpoint, *, hashes: bool = True) -> list[str]:
     return problems
 
 
+def require_whole(folder: Path) -> Checkpoint:
+    """The checkpoint in `folder` if its files are what was written; raises `CheckpointError`."""
+    checkpoint = read_checkpoint(folder)
+    problems = verify(checkpoint)
+    if problems:
+        raise CheckpointError(
+            f"the checkpoint {folder} is damaged: {problems[0]}",
+            fix="name another one; those of a run: training-gym runs show RUN",
+        )
+    return checkpoint
+
+
 def latest_valid(run: RunDirectory) -> tuple[Checkpoint | None, list[str]]:
     """The newest checkpoint whose files are what was written; what is wrong with newer ones."""
     problems: list[str] = []

@@ -70,9 +70,18 @@ class Recorder:
             }
         self.event("attempt_started", resumed_from=point)
 
-    def alert(self, rule: str, message: str, *, severity: str = "warning", **fields: Any) -> None:
+    def alert(
+        self,
+        rule: str,
+        message: str,
+        *,
+        severity: str = "warning",
+        counters: Counters | None = None,
+        **fields: Any,
+    ) -> None:
         """Record that a health rule found something."""
-        self.record("alerts", {"rule": rule, "message": message, "severity": severity, **fields})
+        said = {"rule": rule, "message": message, "severity": severity}
+        self.record("alerts", {**said, **fields}, counters)
 
     def episode(self, episode: Episode) -> None:
         """Record an episode with its tokens; never dropped."""

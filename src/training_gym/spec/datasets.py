@@ -82,15 +82,22 @@ class RowsDataset(_Rows):
 
     @classmethod
     def of(cls, rows: Any, **settings: Any) -> RowsDataset:
-        """Keep rows: strings, dictionaries or `Task` values; any finite iterable."""
-        dataset = cls(**settings)
+        """Keep rows: strings, dictionaries or `Task` values; any finite iterable.
+
+        Where the first row's prompt is a list, all are read as lists of messages.
+        """
         try:
-            dataset._rows.extend(rows)
+            kept = list(rows)
         except TypeError:
             raise SpecError(
                 f"dataset={rows!r:.60} is not a source of tasks",
                 fix="give a list of rows, FileDataset, HuggingFaceDataset or GeneratedDataset",
             ) from None
+        column = settings.get("input_column", cls.model_fields["input_column"].default)
+        if kept and isinstance(kept[0], dict) and isinstance(kept[0].get(column), list):
+            settings = {"input_format": "messages", **settings}
+        dataset = cls(**settings)
+        dataset._rows.extend(kept)
         return dataset
 
     def changed(self, **values: Any) -> Self:

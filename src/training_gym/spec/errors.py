@@ -85,9 +85,24 @@ class EnvironmentFailure(GymError):
 
 
 class CheckError(GymError):
-    """Preflight found something that would fail later."""
+    """Preflight found something that would fail later.
+
+    Its exit code is that of the error it foresees; 7 where it foresees several kinds.
+    """
 
     exit_code = 7
+
+    def __init__(self, message: str, *, fix: str, exit_code: int = 7) -> None:
+        """Keep both lines and the code."""
+        super().__init__(message, fix=fix)
+        self.exit_code = exit_code
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild_check, (self.message, self.fix, self.exit_code))
+
+
+def _rebuild_check(message: str, fix: str, exit_code: int) -> CheckError:
+    return CheckError(message, fix=fix, exit_code=exit_code)
 
 
 class PlanError(GymError):

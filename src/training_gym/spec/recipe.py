@@ -43,8 +43,8 @@ class AdamW(Settings):
 class CheckpointPolicy(Settings):
     """When to save and what to keep."""
 
-    every: int | None = Field(None, ge=1)
-    """Optimizer steps between checkpoints; None: the last step only."""
+    every: int | None = Field(10, ge=1)
+    """Batches between checkpoints, which is what a crash can cost; None: the last one only."""
     keep: int = Field(2, ge=1)
     """Newest checkpoints that are kept."""
 

@@ -21,6 +21,8 @@ CONFIG = {
     "max_position_embeddings": 256,
     "tie_word_embeddings": True,
 }
+NO_WEIGHTS = (2).to_bytes(8, "little") + b"{}"
+"""A safetensors file that holds nothing."""
 REWARDS = """
 import os, time
 
@@ -54,6 +56,7 @@ def folder(tmp_path: Path) -> Path:
     model = tmp_path / "model"
     model.mkdir()
     (model / "config.json").write_text(json.dumps(CONFIG))
+    (model / "model.safetensors").write_bytes(NO_WEIGHTS)
     (model / "chat_template.jinja").write_text("{{ messages }}")
     return tmp_path
 

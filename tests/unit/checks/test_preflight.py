@@ -1,4 +1,5 @@
 import dataclasses
+import pickle
 import shutil
 import subprocess
 from pathlib import Path
@@ -194,3 +195,29 @@ def test_several_errors_are_listed_at_once() -> None:
     assert two.value.message.startswith("2 things would make this run fail:")
     assert "c.d is wrong\n    mend c.d [c.d]" in two.value.message
     assert two.value.exit_code == 7
+
+
+def test_weights_that_are_cut_short_are_refused(make: Make, folder: Path) -> None:
+    file = folder / "model" / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-1])
+    assert codes(make()) == ["model.damaged"]
+    file.unlink()
+    assert codes(make()) == ["model.damaged"]
+
+
+@pytest.mark.parametrize(
+    ("found", "exit_code"),
+    [
+        (("reward.raised",), 5),
+        (("model.damaged", "model.no_chat_template"), 4),
+        (("home.read_only", "disk.full"), 11),
+        (("data.empty", "reward.raised"), 7),
+        (("unheard.of",), 7),
+    ],
+)
+def test_the_exit_code_is_that_of_what_is_foreseen(found: tuple[str, ...], exit_code: int) -> None:
+    findings = [Finding(code=code, severity="error", message="m", fix="f") for code in found]
+    with pytest.raises(CheckError) as refused:
+        raise_errors(findings)
+    assert refused.value.exit_code == exit_code
+    assert pickle.loads(pickle.dumps(refused.value)).exit_code == exit_code

@@ -161,3 +161,12 @@ def test_long_prompts_are_dropped_and_counted():
     assert drop_long(tasks, measure, 2) == (tasks[:2], 1)
     with pytest.raises(DataError, match="all 3 prompts are longer than 0 tokens"):
         drop_long(tasks, measure, 0)
+
+
+def test_rows_in_memory_whose_prompts_are_messages_are_read_as_such(tmp_path):
+    shown = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "2+2?"}]
+    rows = RowsDataset.of([{"prompt": shown, "answer": "4"}])
+    (task,) = load(write_rows(rows, tmp_path), seed=0, root=tmp_path).tasks
+    assert [message.role for message in task.prompt] == ["system", "user"]
+    assert RowsDataset.of(["text"]).input_format == "text"
+    assert rows.changed(shuffle=False).rows == rows.rows

@@ -80,9 +80,24 @@ def reference(network, rows):
     return logprobs, {name: p.grad.clone() for name, p in network.trainable()}
 
 
-@pytest.mark.parametrize("token_budget", [8, 24, 10_000])
-def test_packing_with_shared_prompts_gives_the_plain_gradients(network, token_budget):
-    rows = random_rows(3)
+def with_system_prompt(rows, length=20):
+    """The same rows behind a common start."""
+    start = tuple(range(40, 40 + length))
+    return rows_of(
+        *(
+            trajectory(
+                start + r.trajectory.token_ids[: r.trajectory.prompt_length],
+                r.trajectory.token_ids[r.trajectory.prompt_length :],
+            )
+            for r in rows
+        )
+    )
+
+
+@pytest.mark.parametrize("token_budget", [8, 24, 64, 10_000])
+@pytest.mark.parametrize("common", [False, True])
+def test_packing_with_shared_prompts_gives_the_plain_gradients(network, token_budget, common):
+    rows = with_system_prompt(random_rows(3)) if common else random_rows(3)
     logprobs, ours = gradients(network, micro_batches(rows, token_budget, CPU))
     expected_logprobs, expected = reference(network, rows)
     for number, values in expected_logprobs.items():
@@ -102,6 +117,20 @@ def test_a_prompt_is_laid_once_and_every_target_keeps_its_numbers():
     assert micro.advantages.tolist() == [1.5, 2.0, 1.5]
     assert micro.old_logprobs.tolist() == pytest.approx([-0.3, -0.4, -0.3])
     assert micro.rows.tolist() == [0, 0, 1]
+
+
+def test_what_all_prompts_begin_with_is_laid_once():
+    start = list(range(10, 20))
+    rows = rows_of(trajectory([*start, 1], [4, 5]), trajectory([*start, 2, 3], [6]))
+    micro = pack(list(enumerate(rows)), CPU)
+    assert micro.ids.tolist() == [*start, 1, 4, 5, 2, 3, 6]
+    assert micro.positions.tolist() == [*range(10), 10, 11, 12, 10, 11, 12]
+    assert micro.sources.tolist() == [10, 11, 14]
+    assert [(s.start, s.length, s.prefix) for s in micro.layout.segments] == [
+        (0, 10, ()),
+        (10, 3, (0,)),
+        (13, 3, (0,)),
+    ]
 
 
 @given(

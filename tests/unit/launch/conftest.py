@@ -29,6 +29,8 @@ CONFIG = {
     "max_position_embeddings": 2048,
     "tie_word_embeddings": True,
 }
+NO_WEIGHTS = (2).to_bytes(8, "little") + b"{}"
+"""A safetensors file that holds nothing."""
 
 
 def good(episode):
@@ -49,6 +51,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     folder = tmp_path / "model"
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(CONFIG))
+    (folder / "model.safetensors").write_bytes(NO_WEIGHTS)
     (folder / "chat_template.jinja").write_text("{{ messages }}")
     monkeypatch.setattr(subject.importlib.util, "find_spec", lambda name: None)
     return str(folder)

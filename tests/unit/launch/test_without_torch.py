@@ -55,6 +55,7 @@ def test_define_check_and_submit_without_what_trains(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text(json.dumps(CONFIG))
+    (tmp_path / "model" / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
     (tmp_path / "model" / "chat_template.jinja").write_text("{{ messages }}")
     started = time.monotonic()
     done = subprocess.run(

@@ -5,6 +5,7 @@ import pytest
 from training_gym.platforms import registry
 from training_gym.platforms.local.platform import LocalPlatform
 from training_gym.platforms.registry import find, names
+from training_gym.spec import plugins
 from training_gym.spec.errors import PlatformError
 
 
@@ -15,7 +16,7 @@ def declared(monkeypatch):
     def declare(name, value):
         point = importlib.metadata.EntryPoint(name, value, registry.GROUP)
         points = importlib.metadata.EntryPoints([point])
-        monkeypatch.setattr(registry, "entry_points", lambda **given: points.select(**given))
+        monkeypatch.setattr(plugins, "entry_points", lambda **given: points.select(**given))
 
     return declare
 

@@ -19,10 +19,12 @@ def resume(
     """Go on from the newest checkpoint."""
     from training_gym.cli.finish import finish, started
     from training_gym.cli.following import follow
+    from training_gym.cli.output import say
     from training_gym.cli.runs.lookup import find_run
 
     run = find_run(run_id)
-    run.resume()
+    run.resume(say=say)
+    say("going on as launched: edits made to the definition since then take a new run")
     if detach:
         started(run, as_json=as_json)
         return

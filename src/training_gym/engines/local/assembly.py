@@ -16,14 +16,14 @@ from training_gym.engines.local.imitation import ImitationLearner
 from training_gym.engines.local.learning import PolicyLearner, training_sampling
 from training_gym.engines.local.loop import Learner, Loop, WeightsKind, read_progress
 from training_gym.engines.local.network import Network
+from training_gym.engines.local.preparation import load_environment, prepare_torch
 from training_gym.engines.local.requests import Requests
 from training_gym.engines.local.sampler import LocalSampler
 from training_gym.engines.local.state import Progress
 from training_gym.engines.local.trainer import LocalTrainer
-from training_gym.environments.single_turn import SingleTurn
 from training_gym.models import catalogue
 from training_gym.models.weights import load_codec, load_model, save_model
-from training_gym.records.checkpoints import Checkpoint, latest_valid
+from training_gym.records.checkpoints import Checkpoint, latest_valid, require_whole
 from training_gym.records.recorder import Recorder
 from training_gym.records.run_directory import RunDirectory
 from training_gym.rewards import RewardRunner
@@ -32,9 +32,8 @@ from training_gym.rollouts.runner import EpisodeRunner, Limits
 from training_gym.spec.algorithms import SFT
 from training_gym.spec.code import Code
 from training_gym.spec.datasets import Dataset
-from training_gym.spec.environment import Environment
 from training_gym.spec.episodes import Episode
-from training_gym.spec.errors import DataError, GymError
+from training_gym.spec.errors import DataError
 from training_gym.spec.plan import Plan
 from training_gym.spec.rewards import WeightedReward
 from training_gym.spec.run import Eval
@@ -94,6 +93,8 @@ class Assembly:
             requests=self.requests,
             weights_kind=self._weights_kind,
             failures=self._failures,
+            start_cold=self.sampler.forget,
+            saved=checkpoint,
         )
 
     async def close(self) -> None:
@@ -110,8 +111,7 @@ class Assembly:
 
     def _load(self, source: Path, checkpoint: Checkpoint | None) -> Network:
         """The network with the weights this attempt starts from."""
-        start = self.spec.resume_from_checkpoint
-        folder = checkpoint.folder if checkpoint else Path(start) if start else source
+        folder = checkpoint.folder if checkpoint else self._start() or source
         adapted = (folder / "adapter_config.json").is_file()
         engine = self.recipe.engine
         model = load_model(
@@ -127,6 +127,12 @@ class Assembly:
         difference = network.check_parity()
         self.recorder.event("model_loaded", folder=str(folder), parity=difference)
         return network
+
+    def _start(self) -> Path | None:
+        """The checkpoint that the definition starts from; the checks looked at its sizes only."""
+        if self.spec.resume_from_checkpoint is None:
+            return None
+        return require_whole(Path(self.spec.resume_from_checkpoint)).folder
 
     def _make_trainer(self, source: Path) -> LocalTrainer:
         per_batch = (
@@ -156,7 +162,9 @@ class Assembly:
         dataset = self.spec.dataset
         assert dataset is not None
         side = "train" if dataset.eval_fraction > 0 else "all"
-        stream = data.TaskStream(self._tasks(dataset, side), self.recipe.seed)
+        stream = data.TaskStream(
+            self._tasks(dataset, side, expected=self.run.manifest.data_sha256), self.recipe.seed
+        )
         if progress.tasks:
             stream.restore(progress.tasks)
         algorithm = self.recipe.algorithm
@@ -201,9 +209,20 @@ class Assembly:
             every=evaluation.every,
         )
 
-    def _tasks(self, dataset: Dataset, side: Any) -> tuple[Task, ...]:
-        """Tasks whose prompts fit; those that do not are counted and reported."""
+    def _tasks(
+        self, dataset: Dataset, side: Any, *, expected: str | None = None
+    ) -> tuple[Task, ...]:
+        """Tasks whose prompts fit; those that do not are counted and reported.
+
+        Raises `DataError` if their hash is another than `expected`.
+        """
         found = data.load(dataset, seed=self.recipe.seed, side=side, root=self.run.source)
+        if expected not in (None, found.sha256):
+            raise DataError(
+                f"the tasks to train on are not those of the launch: their hash is "
+                f"{found.sha256[:12]}…, not {expected[:12]}…",
+                fix="put the data back as it was, or start a new run with resume_from_checkpoint=…",
+            )
         limit = min(
             self.recipe.max_prompt_tokens or self.plan.max_sequence_tokens,
             self.plan.max_sequence_tokens - 1,
@@ -233,7 +252,7 @@ class Assembly:
         return EpisodeRunner(
             self.sampler,
             self.codec,
-            _environment(environment),
+            load_environment(environment),
             seed=self.recipe.seed,
             limits=Limits(self.recipe.max_turns, self.recipe.episode_timeout_s),
             presence=self.sampler.presence,
@@ -281,6 +300,7 @@ async def assemble(
         yield await assembly.loop()
     finally:
         await assembly.close()
+<<<<<<< HEAD
 
 
 def prepare_torch(plan: Plan) -> None:
@@ -292,7 +312,7 @@ def prepare_torch(plan: Plan) -> None:
     if engine.deterministic and engine.device == "cpu":
         torch.use_deterministic_algorithms(True)
         # Otherwise every new tensor is filled with NaN first, which costs and proves nothing here.
-        torch.utils.deterministic.fill_uninitialized_memory = False
+        vars(torch.utils)["deterministic"].fill_uninitialized_memory = False
 
 
 def _environment(code: Code | None) -> Environment:
@@ -306,3 +326,5 @@ def _environment(code: Code | None) -> Environment:
             fix="write an environment as a class with async def run(self, task, policy, ctx)",
         )
     return made
+=======
+>>>>>>> breaking

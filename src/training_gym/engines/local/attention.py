@@ -74,9 +74,9 @@ class PackedLayout:
         # Split once: the backward of a split is one concatenation, that of many slices is a sum of
         # as many whole tensors of zeros.
         lengths = [segment.length for segment in self.segments]
-        queries = query.split(lengths, dim=2)
-        keys = _by_start(self.segments, key.split(lengths, dim=2))
-        values = _by_start(self.segments, value.split(lengths, dim=2))
+        queries = torch.split(query, lengths, dim=2)
+        keys = _by_start(self.segments, torch.split(key, lengths, dim=2))
+        values = _by_start(self.segments, torch.split(value, lengths, dim=2))
         outputs = []
         for segment, own in zip(self.segments, queries, strict=True):
             starts = [*segment.prefix, segment.start]

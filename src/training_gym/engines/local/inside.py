@@ -14,6 +14,7 @@ from typing import Any
 
 from training_gym.records.documents import write_document
 from training_gym.records.recorder import Recorder
+from training_gym.records.reserve import give_up
 from training_gym.records.run_directory import RunDirectory
 from training_gym.spec.errors import GymError
 from training_gym.spec.plan import Plan
@@ -52,6 +53,7 @@ def _leave_error(run: RunDirectory, attempt: int, error: GymError) -> None:
         "fix": error.fix,
         "exit_code": error.exit_code,
     }
+    give_up(run, attempt)  # a full disk may be what is to be told
     write_document(run.attempt(attempt) / "error.json", document)
 
 

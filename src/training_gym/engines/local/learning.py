@@ -228,7 +228,10 @@ def rollout_metrics(rollout: Rollout) -> dict[str, float]:
 
 
 def _turns(episode: Episode) -> int:
-    return sum(message.role == "assistant" for message in episode.messages)
+    """Answers the policy gave; those shown in the prompt are not its own."""
+    shown = () if isinstance(episode.task.prompt, str) else episode.task.prompt
+    given = sum(message.role == "assistant" for message in shown)
+    return sum(message.role == "assistant" for message in episode.messages) - given
 
 
 def _share(episodes: Sequence[Episode], status: str) -> float:

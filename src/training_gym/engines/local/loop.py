@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
 import json
+import os
 import resource
+import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -49,8 +53,18 @@ class Loop:
         requests: Requests,
         weights_kind: WeightsKind,
         failures: Callable[[], tuple[int, int]],
+        start_cold: Callable[[], Awaitable[None]],
+        saved: Checkpoint | None = None,
     ) -> None:
-        """`failures` gives judged and failed rewards so far, to be kept over a resume."""
+<<<<<<< HEAD
+        """Go on from `progress`, which was read from the checkpoint `saved` if there is one.
+=======
+        """Go on from `progress`, which was read from `saved` where that is given.
+>>>>>>> breaking
+
+        `failures` gives judged and failed rewards so far, to be kept over a resume; `start_cold`
+        makes what comes next independent of what this process did before.
+        """
         self.progress = progress
         self._recipe = recipe
         self._run = run
@@ -62,8 +76,10 @@ class Loop:
         self._requests = requests
         self._weights_kind = weights_kind
         self._failures = failures
-        self._saved: Checkpoint | None = None
-        self._saved_batch = -1
+        self._start_cold = start_cold
+        self._saved = saved
+        self._unchanged = "no update was made"
+        self._saved_batch = -1 if saved is None else progress.batch
 
     async def run(self) -> dict[str, Any]:
         """Train to the end or until asked to stop; the attempt's summary."""
@@ -77,16 +93,25 @@ class Loop:
             await self._checkpoint()
         if self.progress.batch < self._recipe.num_steps or self._requests.stop.is_set():
             return self._summary("stopped")
-        if not await self._unless_stopped(self._evaluations.after(self.progress)):
+        if not await self._unless_stopped(self._final()):
             return self._summary("stopped")
         return self._summary("completed")
 
     async def _baseline(self) -> None:
         self.progress = await self._evaluations.before(self.progress)
 
+    async def _final(self) -> None:
+        await self._start_cold()
+        await self._evaluations.after(self.progress)
+
     async def _batch(self) -> None:
-        started = time.monotonic()
+        started, step = time.monotonic(), self.progress.optimizer_step
+        await self._start_cold()
         self.progress, metrics = await self._learner.learn(self.progress)
+        if self.progress.optimizer_step == step:
+            self._nothing_changed(why_unchanged(metrics))
+        elif metrics.get("skipped"):
+            self._nothing_changed("the gradient was not finite")
         judged, failed = self._failures()
         self.progress = self.progress.after(num_judged=judged, num_failed=failed)
         self._recorder.counters = self.progress.counters
@@ -94,6 +119,16 @@ class Loop:
         metrics["step_seconds"] = time.monotonic() - started
         metrics["peak_memory_gib"] = peak_memory_gib()
         self._recorder.metrics(metrics)
+
+    def _nothing_changed(self, why: str) -> None:
+        """Say so: the first time in the alerts, each time in the count."""
+        count = self.progress.num_unchanged + 1
+        self.progress = self.progress.after(num_unchanged=count)
+        self._unchanged = f"no update was made in {count} of {self.progress.batch} steps: {why}"
+        if count == 1:
+            message = f"step {self.progress.batch} changed nothing: {why}"
+            self._recorder.alert("no_update", message, counters=self.progress.counters)
+            print(message, file=sys.stderr, flush=True)  # noqa: T201 - becomes a log record
 
     def _due(self) -> bool:
         every = self._recipe.checkpoints.every
@@ -122,10 +157,11 @@ class Loop:
         )
 
     def _fill(self, folder: Path) -> None:
-        self._trainer.export(str(folder))
         resume = folder / "resume"
-        resume.mkdir()
-        self._trainer.save(str(resume))
+        with full_disk_is_an_os_error(folder):
+            self._trainer.export(str(folder))
+            resume.mkdir()
+            self._trainer.save(str(resume))
         (resume / STATE_FILE).write_text(self.progress.model_dump_json())
 
     async def _unless_stopped(self, work: Any) -> bool:
@@ -143,13 +179,40 @@ class Loop:
 
     def _summary(self, status: str) -> dict[str, Any]:
         saved = self._saved
+        never_changed = 0 < self.progress.batch == self.progress.num_unchanged
         return {
             "status": status,
+            **({"reason": f"{status}, but {self._unchanged}"} if never_changed else {}),
+            "steps_without_update": self.progress.num_unchanged,
             "steps": self.progress.batch,
             "optimizer_steps": self.progress.optimizer_step,
             "checkpoint": None if saved is None else str(saved.folder),
             **self._evaluations.summary(self.progress),
         }
+
+
+@contextlib.contextmanager
+def full_disk_is_an_os_error(folder: Path) -> Iterator[None]:
+    """Raise `OSError` where a library tells in its own way that it could not write."""
+    try:
+        yield
+    except OSError:
+        raise
+    except Exception as error:
+        # safetensors names the system's error and takes back its file; torch leaves a full disk.
+        named = f"os error {errno.ENOSPC}" in str(error)
+        if named or shutil.disk_usage(folder).free < 2**20:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
+        raise
+
+
+def why_unchanged(metrics: Mapping[str, float]) -> str:
+    """Why a batch with these metrics led to no update, in words."""
+    if metrics.get("examples") == 0:
+        return "no example fits the context"
+    if metrics.get("episodes_dropped") == metrics.get("episodes"):
+        return "no episode could be judged"
+    return "the rewards within every group were equal"
 
 
 def read_progress(checkpoint: Checkpoint) -> Progress:

@@ -91,6 +91,11 @@ class Network:
             expected = self._causal_lm(input_ids=ids.unsqueeze(0), use_cache=False).logits[0]
         finally:
             self._causal_lm.set_attn_implementation(attention.IMPLEMENTATION)
+        if not torch.isfinite(expected).all():
+            raise ModelError(
+                "the model's own forward gives values that are no numbers: its weights are damaged",
+                fix="fetch the model again",
+            )
         try:
             layout = PackedLayout((Segment(0, 6), Segment(6, 6, prefix=(0,), prefix_length=6)))
             ours = self.logits(self.hidden(ids, positions, layout))

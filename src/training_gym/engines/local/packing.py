@@ -9,12 +9,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 
 from training_gym.engines.local.attention import PackedLayout, Segment
+from training_gym.engines.local.slots import common_prefix
 from training_gym.spec.episodes import Trajectory
+
+MIN_SHARED_TOKENS = 8
+"""A shorter common start of different prompts is not worth a segment of its own."""
 
 
 @dataclass(frozen=True)
@@ -93,62 +98,113 @@ def _shared_prompt(row: Row) -> tuple[int, ...]:
 
 
 def pack(rows: Sequence[tuple[int, Row]], device: torch.device) -> MicroBatch:
-    """Lay rows one after another; equal prompts are laid once, as prefix of their answers."""
-    ids: list[int] = []
-    positions: list[int] = []
-    segments: list[Segment] = []
-    prompts: dict[tuple[int, ...], int] = {}
-    targets: list[tuple[int, int, float, float, float, int]] = []
+    """Lay rows one after another, what they share once.
+
+    What all prompts begin with (a system prompt, shown examples) comes first, each different
+    prompt's rest follows it, and the answers follow their prompts.
+    """
+    laid = _Laid()
     uses = Counter(_shared_prompt(row) for _, row in rows)
+    root = _common_start(list(uses))
+    if root:
+        laid.add(root, (), 0)
+    prompts: dict[tuple[int, ...], _Prompt] = {}
+    targets: list[_Target] = []
     for number, row in rows:
-        trajectory = row.trajectory
         prompt = _shared_prompt(row)
-        prompt_length = len(prompt)
-        answer = trajectory.token_ids[prompt_length:]
+        answer = row.trajectory.token_ids[len(prompt) :]
+        alone = uses[prompt] == 1  # then prompt and answer are one segment
         if prompt not in prompts:
-            prompts[prompt] = len(ids)
-            # A prompt that nobody shares and its answer are one segment.
-            segments.append(Segment(len(ids), prompt_length + len(answer) * (uses[prompt] == 1)))
-            positions.extend(range(prompt_length))
-            ids.extend(prompt)
-        prompt_start = prompts[prompt]
-        answer_start = len(ids)
-        if answer and uses[prompt] > 1:
-            segments.append(Segment(answer_start, len(answer), (prompt_start,), prompt_length))
-        positions.extend(range(prompt_length, prompt_length + len(answer)))
-        ids.extend(answer)
-        mask = trajectory.loss_mask
-        for offset, token in enumerate(answer):
-            place = prompt_length + offset
-            if not mask[place]:
-                continue
-            source = answer_start + offset - 1 if offset else prompt_start + prompt_length - 1
-            targets.append(
-                (
-                    source,
-                    token,
-                    row.advantages[place],
-                    trajectory.logprobs[place],
-                    row.weights[place],
-                    number,
-                )
-            )
-    columns = list(zip(*targets, strict=True)) if targets else [()] * 6
+            rest = prompt[len(root) :]
+            start = laid.add(rest + answer if alone else rest, (0,) if root else (), len(root))
+            prompts[prompt] = _Prompt((0, start) if root else (start,), end=start + len(rest))
+        known = prompts[prompt]
+        answer_start = known.end if alone else len(laid.ids)
+        targets += _targets(row, number, known.end, answer_start)
+        if answer and not alone:
+            laid.add(answer, known.starts, len(prompt))
+    return _micro_batch(laid, targets, device)
 
-    def whole(values: Sequence[float]) -> torch.Tensor:
-        return torch.tensor(values, dtype=torch.int64, device=device)
 
-    def real(values: Sequence[float]) -> torch.Tensor:
-        return torch.tensor(values, dtype=torch.float32, device=device)
+class _Prompt(NamedTuple):
+    """Where a prompt was laid."""
 
+    starts: tuple[int, ...]
+    """Of its segments."""
+    end: int
+
+
+@dataclass
+class _Laid:
+    """Tokens laid so far."""
+
+    ids: list[int] = field(default_factory=list)
+    positions: list[int] = field(default_factory=list)
+    segments: list[Segment] = field(default_factory=list)
+
+    def add(self, tokens: Sequence[int], prefix: tuple[int, ...], prefix_length: int) -> int:
+        """Lay a segment; where it starts."""
+        start = len(self.ids)
+        self.segments.append(Segment(start, len(tokens), prefix, prefix_length))
+        self.positions.extend(range(prefix_length, prefix_length + len(tokens)))
+        self.ids.extend(tokens)
+        return start
+
+
+def _common_start(prompts: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """What different prompts all begin with, leaving each at least one token of its own."""
+    first, last = min(prompts), max(prompts)
+    if first == last:
+        return ()
+    shared = common_prefix(first, last)  # the extremes of an order share what all share
+    shared = min(shared, min(len(prompt) for prompt in prompts) - 1)
+    return first[:shared] if shared >= MIN_SHARED_TOKENS else ()
+
+
+class _Target(NamedTuple):
+    """A token the loss covers; the fields become columns of the micro-batch."""
+
+    source: int
+    token: int
+    advantage: float
+    old_logprob: float
+    weight: float
+    row: int
+
+
+def _targets(row: Row, number: int, prompt_end: int, answer_start: int) -> Iterator[_Target]:
+    """What the loss covers of one row, whose answer is laid from `answer_start` on."""
+    trajectory = row.trajectory
+    for place, (token, on) in enumerate(
+        zip(trajectory.token_ids, trajectory.loss_mask, strict=True)
+    ):
+        offset = place - trajectory.prompt_length
+        if not on or offset < 0:
+            continue
+        source = answer_start + offset - 1 if offset else prompt_end - 1
+        yield _Target(
+            source,
+            token,
+            row.advantages[place],
+            trajectory.logprobs[place],
+            row.weights[place],
+            number,
+        )
+
+
+def _micro_batch(laid: _Laid, targets: Sequence[_Target], device: torch.device) -> MicroBatch:
+    def column(values: Sequence[float], dtype: torch.dtype) -> torch.Tensor:
+        return torch.tensor(values, dtype=dtype, device=device)
+
+    whole, real = torch.int64, torch.float32
     return MicroBatch(
-        ids=whole(ids),
-        positions=whole(positions),
-        layout=PackedLayout(tuple(segments)),
-        sources=whole(columns[0]),
-        targets=whole(columns[1]),
-        advantages=real(columns[2]),
-        old_logprobs=real(columns[3]),
-        weights=real(columns[4]),
-        rows=whole(columns[5]),
+        ids=column(laid.ids, whole),
+        positions=column(laid.positions, whole),
+        layout=PackedLayout(tuple(laid.segments)),
+        sources=column([target.source for target in targets], whole),
+        targets=column([target.token for target in targets], whole),
+        advantages=column([target.advantage for target in targets], real),
+        old_logprobs=column([target.old_logprob for target in targets], real),
+        weights=column([target.weight for target in targets], real),
+        rows=column([target.row for target in targets], whole),
     )

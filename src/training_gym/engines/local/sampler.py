@@ -143,8 +143,16 @@ class LocalSampler:
 
     async def update_weights(self, update: WeightUpdate) -> None:
         """The network's weights have changed in place: forget what was cached under the old."""
-        await self._compute.run(self._table.forget)
+        await self.forget()
         self.version = update.version
+
+    async def forget(self) -> None:
+        """Drop what is warm, as if the process had just started.
+
+        What is computed next then depends on the weights alone, not on what was sampled before: a
+        run that goes on and one that is resumed here compute the same bits.
+        """
+        await self._compute.run(self._table.forget)
 
     async def end_session(self, session: str) -> None:
         """Nothing to do: warm rows are reused or overwritten as room is needed."""

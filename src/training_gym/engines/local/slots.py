@@ -79,11 +79,14 @@ class SlotTable(Generic[R]):
         self._swap(row, self.num_active)
 
     def forget(self) -> None:
-        """The weights changed: nothing warm is valid any more."""
+        """Nothing warm is valid any more; with no request in a row, all is as when it was made."""
+        if self.num_active == 0:
+            self.slots = [Slot() for _ in self.slots]
+            self._clock = 0
+            self.cache.release()
+            return
         for slot in self.slots[self.num_active :]:
             slot.tokens = []
-        if self.num_active == 0:
-            self.cache.release()
 
     def _make_room(self, row: int, source: int) -> int:
         """Put the least useful warm row at `row`; where `source` went to."""

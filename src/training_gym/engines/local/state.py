@@ -25,6 +25,8 @@ class Progress(Settings):
     """Position in the stream of tasks."""
     evaluations: dict[str, dict[str, float]] = {}
     """Mean score of each task at the first evaluation, by evaluation."""
+    num_unchanged: int = 0
+    """Batches that changed nothing."""
     num_judged: int = 0
     num_failed: int = 0
 
