@@ -35,9 +35,7 @@ def sums():
 def careless(rows, seed):
     """Each row twice, as the teacher answers it."""
     draw = random.Random(seed)
-    return [
-        {**row, "answer": row["answer"] + "0" * (draw.random() < SLIPS)} for row in rows * 2
-    ]
+    return [{**row, "answer": row["answer"] + "0" * (draw.random() < SLIPS)} for row in rows * 2]
 
 
 def raw(rows):

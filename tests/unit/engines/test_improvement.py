@@ -22,6 +22,7 @@ from training_gym.spec.episodes import Score
 from training_gym.spec.recipe import AdamW, Lora, Recipe
 from training_gym.spec.tasks import Task
 
+SCALE = 6.0
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
@@ -33,6 +34,11 @@ class Workbench:
         self.network = Network(load_model(folder, dtype="float32", device="cpu", adapter=adapter))
         self.network.model.eval()
         self.compute = compute
+        # Random weights give nearly uniform logits, which an adapter alone could not sharpen.
+        with torch.no_grad():
+            for name, parameter in self.network.model.named_parameters():
+                if parameter.ndim == 2 and "lora_" not in name:
+                    parameter.mul_(SCALE)
         self.sampler = LocalSampler(
             self.network, self.codec, compute, slots=64, max_sequence_tokens=160
         )
@@ -113,7 +119,7 @@ RUNS = {
     "dr_grpo": {"algorithm": DrGRPO()},
     "dapo": {"algorithm": DAPO(overlong_buffer_tokens=2, overlong_penalty=0.1)},
     "two_updates": {"algorithm": GRPO(), "optimizer_steps_per_batch": 2},
-    "lora": {"algorithm": GRPO(), "adapter": Lora(rank=8, alpha=32)},
+    "lora": {"adapter": Lora(rank=8, alpha=32)},
     "warm": {"algorithm": GRPO(), "sampling": {"temperature": 1.3}},
 }
 
@@ -144,7 +150,7 @@ def test_the_reward_rises(tiny_folder, compute, settings):
 
 
 class Guessing(TurnBased):
-    """Find a number from 0 to 9: what is near scores a little, what is found ends the game."""
+    """Find a digit: a miss costs a little, the more the further off; finding it ends the game."""
 
     max_turns = 3
 
@@ -170,24 +176,24 @@ def test_a_game_of_several_turns_is_learned(tiny_folder, compute):
     ]
     imitation = Recipe(
         algorithm=SFT(),
-        num_steps=30,
+        num_steps=40,
         prompts_per_batch=16,
         group_size=1,
         optimizer=AdamW(learning_rate=5e-3),
     )
     bench.imitate(imitation, digits)
     recipe = Recipe(
-        num_steps=15,
-        prompts_per_batch=4,
+        num_steps=16,
+        prompts_per_batch=3,
         group_size=8,
         max_response_tokens=3,
-        optimizer=AdamW(learning_rate=2e-3),
+        optimizer=AdamW(learning_rate=3e-3),
     )
-    games = [Task(id=str(n), prompt="", answer=n, split_key=str(n)) for n in range(10)]
+    games = [Task(id=str(n), prompt="", answer=n, split_key=str(n)) for n in (4, 5, 6)]
     judge = EpisodeJudge(None, print)
     history = bench.reinforce(recipe, games, Guessing(), judge)
-    assert mean_reward(history[-4:]) > mean_reward(history[:2]) + 0.15
-    assert history[-1]["turns_mean"] > 1
+    assert mean_reward(history[-4:]) > mean_reward(history[:2]) + 0.3
+    assert history[0]["turns_mean"] > 2
 
 
 def test_an_adapter_leaves_the_model_beneath_as_it_was(tiny_folder, compute):
@@ -209,4 +215,7 @@ def test_an_adapter_leaves_the_model_beneath_as_it_was(tiny_folder, compute):
         if "lora_" not in name
     }
     assert trained.keys() == untouched.keys()
-    assert all(torch.equal(trained[name], untouched[name]) for name in trained)
+    assert all(
+        torch.equal(value, untouched[name] * (SCALE if value.ndim == 2 else 1))
+        for name, value in trained.items()
+    )
