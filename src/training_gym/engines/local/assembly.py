@@ -300,31 +300,3 @@ async def assemble(
         yield await assembly.loop()
     finally:
         await assembly.close()
-<<<<<<< HEAD
-
-
-def prepare_torch(plan: Plan) -> None:
-    """Threads and determinism, before any tensor is made."""
-    engine = plan.run.recipe.engine
-    if engine.threads is not None:
-        torch.set_num_threads(engine.threads)
-    torch.manual_seed(plan.run.recipe.seed)
-    if engine.deterministic and engine.device == "cpu":
-        torch.use_deterministic_algorithms(True)
-        # Otherwise every new tensor is filled with NaN first, which costs and proves nothing here.
-        vars(torch.utils)["deterministic"].fill_uninitialized_memory = False
-
-
-def _environment(code: Code | None) -> Environment:
-    if code is None:
-        return SingleTurn()
-    loaded: Any = code.load()
-    made = loaded() if isinstance(loaded, type) else loaded
-    if not isinstance(made, Environment):
-        raise GymError(
-            f"{code.ref} has no method run(task, policy, ctx)",
-            fix="write an environment as a class with async def run(self, task, policy, ctx)",
-        )
-    return made
-=======
->>>>>>> breaking

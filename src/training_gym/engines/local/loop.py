@@ -56,11 +56,7 @@ class Loop:
         start_cold: Callable[[], Awaitable[None]],
         saved: Checkpoint | None = None,
     ) -> None:
-<<<<<<< HEAD
         """Go on from `progress`, which was read from the checkpoint `saved` if there is one.
-=======
-        """Go on from `progress`, which was read from `saved` where that is given.
->>>>>>> breaking
 
         `failures` gives judged and failed rewards so far, to be kept over a resume; `start_cold`
         makes what comes next independent of what this process did before.

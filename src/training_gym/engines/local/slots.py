@@ -118,6 +118,8 @@ class SlotTable(Generic[R]):
 def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
     """Length of the longest common prefix."""
     low, high = 0, min(len(one), len(other))
+    if not high or one[0] != other[0]:
+        return 0  # by far the most frequent case where many requests are compared
     if list(one[:high]) == list(other[:high]):
         return high
     while low < high:  # invariant: one[:low] == other[:low], one[:high + 1] != other[:high + 1]
