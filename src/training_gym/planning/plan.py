@@ -11,6 +11,9 @@ from training_gym.planning.search import Limits, fit, limits_of, longest_answer
 from training_gym.spec.plan import Architecture, Machine, Origin, Plan
 from training_gym.spec.run import RunSpec
 
+ONE_THREAD_PARAMETERS = 20_000_000
+"""Below this, threads wait for each other longer than they compute."""
+
 
 def make_plan(
     run: RunSpec,
@@ -34,7 +37,7 @@ def make_plan(
     if found is None:
         raise refusal(run, architecture, machine, longest_prompt_tokens)
     shape, memory = found
-    recipe, engine = _open_recipe(run, shape), _open_engine(run, machine, shape)
+    recipe, engine = _open_recipe(run, shape), _open_engine(run, architecture, machine, shape)
     decided = [f"recipe.{name}" for name in recipe] + [f"recipe.engine.{name}" for name in engine]
     filled = run.recipe.changed(engine=run.recipe.engine.changed(**engine), **recipe)
     return Plan(
@@ -57,7 +60,9 @@ def _open_recipe(run: RunSpec, shape: Shape) -> dict[str, Any]:
     return {"max_prompt_tokens": max(1, shape.sequence_tokens - longest_answer(run))}
 
 
-def _open_engine(run: RunSpec, machine: Machine, shape: Shape) -> dict[str, Any]:
+def _open_engine(
+    run: RunSpec, architecture: Architecture, machine: Machine, shape: Shape
+) -> dict[str, Any]:
     """Values for the engine's open fields."""
     engine = run.recipe.engine
     values: dict[str, Any] = {}
@@ -66,7 +71,8 @@ def _open_engine(run: RunSpec, machine: Machine, shape: Shape) -> dict[str, Any]
     if engine.dtype == "auto":
         values["dtype"] = "bfloat16" if computed_bytes(engine, machine) == 2 else "float32"
     if engine.threads is None:
-        values["threads"] = machine.cpu_cores
+        small = architecture.num_parameters < ONE_THREAD_PARAMETERS
+        values["threads"] = 1 if small else machine.cpu_cores
     if engine.slots is None:
         values["slots"] = shape.slots
     if engine.token_budget is None:

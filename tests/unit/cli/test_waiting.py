@@ -249,7 +249,7 @@ def test_resuming_starts_another_attempt(command, new_run, monkeypatch, detach):
     run = new_run()
     run.end(summary={"status": "stopped"})
     asked = []
-    monkeypatch.setattr("training_gym.runs.Run.resume", lambda self: asked.append(self.id))
+    monkeypatch.setattr("training_gym.runs.Run.resume", lambda self, say: asked.append(self.id))
     answer = command("runs", "resume", "r1", *(["--detach"] if detach else []), "--json")
     assert asked == ["r1"]
     assert answer.objects[0]["schema"] == ("runs.started/1" if detach else "runs.result/1")

@@ -81,7 +81,7 @@ def test_messages_as_tables_and_openai_hold_them():
     ("row", "settings", "wanted"),
     [
         ({"prompt": 3}, {}, "holds a int"),
-        ({"prompt": [{"role": "user"}]}, {}, "input_format='messages'"),
+        ({"prompt": [{"role": "user"}]}, {"input_format": "text"}, "input_format='messages'"),
         ({"prompt": "hi"}, {"input_format": "messages"}, "not a conversation in JSON"),
         ({"prompt": ["hi"]}, {"input_format": "messages"}, "message 1 is 'hi'"),
         ({"prompt": [{"role": "bot"}]}, {"input_format": "messages"}, "message 1: "),

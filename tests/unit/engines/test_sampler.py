@@ -113,6 +113,17 @@ def test_new_weights_forget_what_was_cached(sampler, network):
     assert after.logprobs != before.logprobs
 
 
+def test_after_forgetting_a_request_is_computed_as_in_a_new_process(sampler):
+    async def go():
+        new, warm = await ask(sampler, prompt(30)), await ask(sampler, prompt(30))
+        await sampler.forget()
+        return new, warm, await ask(sampler, prompt(30))
+
+    new, warm, forgotten = asyncio.run(go())
+    assert (new.prefilled, warm.prefilled) == (30, 1)
+    assert forgotten == new
+
+
 def test_different_draws_of_one_prompt_differ(sampler):
     same = asyncio.run(gather(*(ask(sampler, prompt(9)) for _ in range(2))))
     assert same[0].token_ids == same[1].token_ids

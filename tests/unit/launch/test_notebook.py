@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.unit.launch.conftest import CONFIG
+from tests.unit.launch.conftest import CONFIG, NO_WEIGHTS
 
 import training_gym
 
@@ -29,6 +29,7 @@ def test_a_notebook_launches_what_its_cells_define(tmp_path: Path) -> None:
     nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text(json.dumps(CONFIG))
+    (tmp_path / "model" / "model.safetensors").write_bytes(NO_WEIGHTS)
     (tmp_path / "model" / "chat_template.jinja").write_text("{{ messages }}")
     cells = [nbformat.v4.new_code_cell(cell) for cell in CELLS]
     hidden = "from training_gym.checks import subject\nsubject._is_installed = lambda name: False"

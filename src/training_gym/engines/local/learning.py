@@ -80,10 +80,12 @@ class PolicyLearner:
 
     async def learn(self, progress: Progress) -> tuple[Progress, dict[str, float]]:
         """Collect one batch and update the weights from it."""
+        prefilled = self._sampler.statistics.prefilled_tokens
         rollout, progress = await self._collect(progress)
         for episode in rollout.episodes:
             self._on_episode(episode)
-        metrics = rollout_metrics(rollout)
+        prefilled = self._sampler.statistics.prefilled_tokens - prefilled
+        metrics = rollout_metrics(rollout) | {"prefilled_tokens": float(prefilled)}
         for part in _minibatches(rollout.groups, self._recipe.optimizer_steps_per_batch):
             batch = training_batch(part)
             metrics |= await self._compute.run(self._trainer.step, batch)
