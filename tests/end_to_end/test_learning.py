@@ -2,8 +2,8 @@
 
 Tasks are the 400 sums of two numbers without carry whose digits are at most 4 (`23+14=`), a fifth
 of them held out: never imitated, never played in training. The teacher writes two answers in seven
-as they should be and slips a place in the others (`370` for 37), so its student, started from random
-weights, is right on fewer than a third of the sums it samples. The reward is exact match and nothing else.
+as they should be and slips a place in the others (`370` for 37), so its student, which starts from
+random weights, is right on a third of the sums it samples. The reward is exact match alone.
 """
 
 import random
@@ -61,6 +61,7 @@ def train(model, seed, rows, held_out, start=None, **recipe):
     return config.train().result
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2, 3))]
 )
