@@ -1,9 +1,9 @@
 """A policy learns arithmetic: imitation of a careless teacher, then GRPO on what is right.
 
 Tasks are the 400 sums of two numbers without carry whose digits are at most 4 (`23+14=`), a fifth
-of them held out: never imitated, never played in training. The teacher writes one answer in three
-as it should be and slips a place in the others (`370` for 37), so its student, started from random
-weights, is right on a third of the sums it samples. The reward is exact match and nothing else.
+of them held out: never imitated, never played in training. The teacher writes two answers in seven
+as they should be and slips a place in the others (`370` for 37), so its student, which starts from
+random weights, is right on a third of the sums it samples. The reward is exact match alone.
 """
 
 import random
@@ -15,7 +15,7 @@ from training_gym.rewards.library import ExactMatch
 from training_gym.spec.datasets import RowsDataset
 from training_gym.testing.tiny import tiny_model
 
-SLIPS = 0.67
+SLIPS = 0.72
 """Share of the teacher's answers that are ten times too large."""
 
 
@@ -42,9 +42,9 @@ def raw(rows):
     return RowsDataset.of(rows, input_format="raw")
 
 
-def define(model, seed, rows, held_out, **settings):
-    start = settings.pop("resume_from_checkpoint", None)
-    return TrainConfig(
+def train(model, seed, rows, held_out, start=None, **recipe):
+    """Run in a process of its own, as a user's would, and wait for the result."""
+    config = TrainConfig(
         name="arithmetic",
         model=model,
         dataset=raw(rows),
@@ -52,54 +52,50 @@ def define(model, seed, rows, held_out, **settings):
         evals=[Eval(name="held_out", dataset=raw(held_out), samples=4)],
         resume_from_checkpoint=start,
         recipe=Recipe(
-            **settings,
+            **recipe,
             max_response_tokens=5,
             seed=seed,
             engine=LocalEngine(device="cpu", threads=1, slots=64),
         ),
     )
+    return config.train().result
 
 
-@pytest.fixture
-def here(tmp_path, monkeypatch):
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2, 3))]
+)
+def test_grpo_surpasses_the_teacher(tmp_path, monkeypatch, seed):
     monkeypatch.setenv("TRAINING_GYM_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    return tmp_path
-
-
-def test_grpo_surpasses_the_teacher(here, request):
-    seed = 0
-    model = tiny_model(here / "model", seed=seed, num_kv_heads=4)
-    train, held_out = sums()
-    imitation = define(
+    model = tiny_model(tmp_path / "model", seed=seed, num_kv_heads=4)
+    rows, held_out = sums()
+    imitated = train(
         model,
         seed,
-        careless(train, seed),
+        careless(rows, seed),
         held_out,
         algorithm=SFT(),
-        num_steps=300,
+        num_steps=450,
         prompts_per_batch=64,
         group_size=1,
         optimizer=AdamW(learning_rate=3e-3, schedule="cosine", warmup_steps=10),
-    ).train()
-    assert imitation.result.final["mean"] < 0.4
-
-    practice = define(
+    )
+    practised = train(
         model,
         seed,
-        train,
+        rows,
         held_out,
-        resume_from_checkpoint=imitation.result.checkpoint.path,
+        start=imitated.checkpoint.path,
         algorithm=GRPO(),
-        num_steps=60,
+        num_steps=70,
         prompts_per_batch=16,
         group_size=8,
         optimizer=AdamW(learning_rate=5e-4, schedule="linear"),
-    ).train()
-    result = practice.result
+    )
     # The second run begins with exactly what the first one ended with.
-    assert result.baseline["mean"] == imitation.result.final["mean"]
-    assert result.baseline["mean"] < 0.4
-    assert result.final["mean"] > 0.9
-    assert result.difference["low"] > 0.4
-    assert result.steps == 60
+    assert practised.baseline == imitated.final
+    assert imitated.baseline["mean"] < 0.05
+    assert practised.baseline["mean"] < 0.4
+    assert practised.final["mean"] > 0.9
+    assert practised.difference["low"] > 0.4

@@ -5,12 +5,15 @@ import asyncio
 import pytest
 
 from training_gym.data import TaskStream
+from training_gym.engines.local.imitation import demonstration
 from training_gym.engines.local.learning import PolicyLearner, longest_answer
+from training_gym.engines.local.sampler import SamplerStatistics
 from training_gym.engines.local.state import Progress
 from training_gym.environments.single_turn import SingleTurn
 from training_gym.rollouts.runner import EpisodeRunner, Limits
 from training_gym.spec.algorithms import DAPO, GRPO, DrGRPO
 from training_gym.spec.episodes import PROMPT, SAMPLED, Episode, Outcome, Score, Trajectory
+from training_gym.spec.errors import DataError
 from training_gym.spec.messages import user
 from training_gym.spec.recipe import Recipe
 from training_gym.spec.sampling import Sampling
@@ -49,6 +52,7 @@ def learn(codec, compute):
         ]
         script = answer if callable(answer) else lambda prompt, key: answer
         sampler, trainer, seen = ScriptedSampler(codec, script), Trainer(), []
+        sampler.statistics = SamplerStatistics()
         runner = EpisodeRunner(
             sampler, codec, environment or SingleTurn(), seed=0, limits=Limits(4, 60)
         )
@@ -219,3 +223,8 @@ def test_an_episode_weighs_the_same_however_often_it_forked(learn):
     assert batch.weights == (0.75, 0.25) * 12
     assert per_row(batch) == [-1.0, -1.0, 0.0, 0.0, 1.0, 1.0] * 4
     assert metrics["response_tokens_mean"] == 8.0
+
+
+def test_nothing_to_begin_from_is_refused(codec):
+    with pytest.raises(DataError, match="empty prompt"):
+        demonstration(Task(id="t", prompt="", answer="x", split_key="t"), codec)

@@ -86,6 +86,11 @@ def demonstration(task: Task, codec: TextCodec) -> Trajectory:
         answer = [*codec.encode(target.text), *sorted(codec.stop_ids)[:1]]
     else:
         prompt, answer = _rendered(task.prompt, target, codec)
+    if not prompt:
+        raise DataError(
+            f"task {task.id} has an empty prompt, and this model has no token to begin with",
+            fix="give every task a prompt",
+        )
     return Trajectory(
         token_ids=(*prompt, *answer),
         flags=(PROMPT,) * len(prompt) + (SAMPLED,) * len(answer),
