@@ -34,6 +34,7 @@ from training_gym.platforms import registry as platforms
 from training_gym.records.run_directory import Manifest, RunDirectory
 from training_gym.runs import Run, render_job
 from training_gym.spec.bridge import run_sync
+from training_gym.spec.errors import show_without_traceback
 from training_gym.spec.findings import Finding
 from training_gym.spec.home import runs_directory
 from training_gym.spec.job import Job
@@ -41,6 +42,8 @@ from training_gym.spec.plan import Architecture, Plan
 from training_gym.spec.run import RunSpec
 
 __all__ = ["Prepared", "Run", "TrainConfig", "apply_sets", "load_definition", "prepare", "submit"]
+
+show_without_traceback()
 
 
 class TrainConfig(RunSpec):

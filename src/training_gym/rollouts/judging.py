@@ -17,6 +17,9 @@ from training_gym.spec.errors import RewardError
 ALLOWED_FAILURES = 2
 ALLOWED_SHARE = 0.1
 
+WORTH_ASKING_AGAIN = ("none", "raised", "died")
+"""What may pass. A reward that hung would only hang again, for as long."""
+
 
 class Judges(Protocol):
     """What scores a group; `rewards.RewardRunner` does."""
@@ -54,7 +57,7 @@ class EpisodeJudge:
         assert self._rewards is not None
         first = await self._rewards.judge([episodes[index] for index in indices])
         found = dict(zip(indices, first, strict=True))
-        if any(judgement.score is None for judgement in first):
+        if any(judgement.kind in WORTH_ASKING_AGAIN for judgement in first):
             second = await self._rewards.judge([episodes[index] for index in indices])
             for index, judgement in zip(indices, second, strict=True):
                 if found[index].score is None:

@@ -22,7 +22,9 @@ Anything else that escapes is our bug and shows a traceback.
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Iterable
+from types import TracebackType
 
 
 class GymError(Exception):
@@ -142,3 +144,21 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     if near:
         return f"did you mean {near[0]!r}?"
     return "known: " + ", ".join(names)
+
+
+def show_without_traceback() -> None:
+    """Let a `GymError` that ends a script be two lines; everything else keeps its traceback.
+
+    A hook that somebody else has set stays.
+    """
+    if sys.excepthook is sys.__excepthook__:
+        sys.excepthook = _report
+
+
+def _report(
+    kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+) -> None:
+    if isinstance(error, GymError):
+        sys.stderr.write(f"error: {error.message}\nfix: {error.fix}\n")
+    else:
+        sys.__excepthook__(kind, error, traceback)

@@ -101,3 +101,11 @@ def test_a_failure_of_infrastructure_is_never_judged(episodes):
 def test_without_rewards_the_environments_scores_stand(episodes):
     scored = [episodes[0].changed(score=Score(value=0.7)), episodes[1]]
     assert values(judged(EpisodeJudge(None, print), scored)) == [0.7, None]
+
+
+def test_a_reward_that_hung_is_not_asked_again(episodes):
+    hung = Judgement(None, "reward 'r' took longer than 30 s and was killed", "timeout")
+    judges = Judges([GOOD, hung, GOOD])
+    judge = EpisodeJudge(judges, lambda *told: None)
+    assert values(judged(judge, episodes)) == [1.0, None, 1.0]
+    assert (len(judges.seen), judge.num_failed) == (1, 1)
