@@ -53,8 +53,8 @@ class Limits:
     timeout_s: float
 
 
-class TurnLimit(Exception):
-    """The policy was asked for one turn too many."""
+class TurnLimit(BaseException):
+    """The policy was asked for one turn too many. No `except Exception` swallows it."""
 
 
 class EpisodeContext:

@@ -24,7 +24,7 @@ class PolicyGradient(Settings):
     """`sequence_mean`: every episode weighs the same; `token_mean`: every token; `constant`: sum
     over `max_response_tokens`."""
     skip_equal_groups: bool = True
-    """Do not compute groups whose rewards are all equal: their gradient is zero."""
+    """Leave out groups whose rewards are all equal; the loss is a mean over the others."""
 
 
 class GRPO(PolicyGradient):

@@ -16,13 +16,15 @@ from training_gym.spec.run import RunSpec
 def here(tmp_path: Path) -> Path:
     folder = tmp_path / "project"
     folder.mkdir()
-    (folder / "rewards.py").write_text("def good(episode): return 1.0\ndef brief(e): return 0.5\n")
+    (folder / "own_rewards.py").write_text(
+        "def good(episode): return 1.0\ndef brief(e): return 0.5\n"
+    )
     (folder / "tasks.jsonl").write_text('{"prompt": "x"}\n')
     return folder
 
 
 def defined(here: Path, **fields: object) -> Definition:
-    values = {"model": "smollm2-135m", "dataset": ["x"], "reward": "rewards:good", **fields}
+    values = {"model": "smollm2-135m", "dataset": ["x"], "reward": "own_rewards:good", **fields}
     staging = here.parent / "staging"
     staging.mkdir(exist_ok=True)
     return define(RunSpec(**values), Origin(here), staging, frozenset())
@@ -110,13 +112,13 @@ def test_a_catalogue_name_wins_over_a_folder_of_that_name(here: Path) -> None:
 def test_all_code_of_a_definition_is_found(here: Path) -> None:
     definition = defined(
         here,
-        reward=weighted(good=("rewards:good", 1.0), brief=("rewards:brief", 0.1)),
-        environment="rewards:Env",
-        evals=[{"name": "e", "dataset": ["y"], "reward": "rewards:brief"}],
+        reward=weighted(good=("own_rewards:good", 1.0), brief=("own_rewards:brief", 0.1)),
+        environment="own_rewards:Env",
+        evals=[{"name": "e", "dataset": ["y"], "reward": "own_rewards:brief"}],
     )
     refs = [code.ref for code in codes_in(definition.run)]
-    assert refs == ["rewards:Env", "rewards:good", "rewards:brief", "rewards:brief"]
-    assert definition.files["rewards.py"] == here / "rewards.py"
+    assert refs == ["own_rewards:Env", "own_rewards:good", "own_rewards:brief", "own_rewards:brief"]
+    assert definition.files["own_rewards.py"] == here / "own_rewards.py"
 
 
 def test_what_is_set_is_still_known_after_all_changes(here: Path) -> None:

@@ -261,3 +261,19 @@ def test_what_the_environment_logs_stays_with_the_episode(stage):
 
     (episode,) = stage.play(Scene(talkative))
     assert episode.outcome.artifacts == {"kept": 1, "log": [{"message": "asked", "left": True}]}
+
+
+class Stubborn:
+    """Goes on whatever happens."""
+
+    async def run(self, task, policy, ctx):
+        while True:
+            try:
+                await policy.chat(task.prompt)
+            except Exception:  # noqa: BLE001 - what a careless environment does
+                continue
+
+
+def test_an_environment_that_catches_everything_meets_the_turn_limit(stage):
+    (episode,) = stage.play(Stubborn())
+    assert (episode.outcome.status, episode.outcome.reason) == ("truncated", "4 turns")
