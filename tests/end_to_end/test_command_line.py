@@ -73,7 +73,7 @@ def test_a_dry_run_starts_nothing(training_gym, home, tiny):
         ((f"{TUTORIALS}/haiku.py:confg",), 2, "did you mean 'config'?"),
         ((f"{TUTORIALS}/haiku.py", "--set", "recipe.num_stepz=3"), 2, "num_steps"),
         ((f"{TUTORIALS}/haiku.py", "--set", "recipe.num_steps=none"), 2, "num_steps"),
-        ((f"{TUTORIALS}/haiku.py", "--set", "model=smollm3-135m"), 7, "smollm"),
+        ((f"{TUTORIALS}/haiku.py", "--set", "model=smollm3-135m"), 4, "smollm"),
     ],
 )
 def test_a_wrong_definition_is_two_lines_before_anything_runs(training_gym, arguments, code, words):
