@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -39,7 +40,7 @@ def init(
         return
     chosen = find(template)
     files = write(chosen, directory)
-    definition = files[0]
+    definition = shlex.quote(str(files[0]))
     following = [f"training-gym train {definition} --dry-run", f"training-gym train {definition}"]
     if as_json:
         output.emit(
@@ -50,5 +51,4 @@ def init(
         output.data(str(file))
     output.say(f"see what it would do: {following[0]}")
     output.say(f"train: {following[1]}")
-    if chosen.extras:
-        output.say(f"needs: pip install 'training-gym[{','.join(('local', *chosen.extras))}]'")
+    output.say(f"needs: pip install 'training-gym[{','.join(('local', *chosen.extras))}]'")

@@ -86,10 +86,12 @@ def _candidate(
     question = entry["question"]
     text = template.fill(question, Row({}, where), None)
     before = () if dataset.system_prompt is None else (system(dataset.system_prompt),)
-    # The place in the generator's sequence does not make a task another one.
     details = entry.get("metadata")
     if isinstance(details, dict):
+        # The place in the generator's sequence does not make a task another one, nor does any
+        # scorer read it: kept, it would set apart two entries that are the same task.
         details = {key: value for key, value in details.items() if key != "source_index"}
+        entry = {**entry, "metadata": details}
     content: dict[str, JsonValue] = {
         "generator": dataset.name,
         "question": question,

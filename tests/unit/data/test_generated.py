@@ -34,6 +34,13 @@ def test_tasks_are_generated_the_same_each_time_and_keep_their_entry(tmp_path, m
     assert task.answer == entry["answer"]
 
 
+def test_an_entry_that_comes_twice_is_one_task():
+    digit = {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1}
+    found = load(GeneratedDataset(name="chain_sum", size=100, arguments=digit), seed=0, root=".")
+    assert found.report.duplicates > 0
+    assert len(found.tasks) + found.report.duplicates == 100
+
+
 def test_an_unknown_generator_suggests_the_nearest():
     with pytest.raises(DataError) as caught:
         load(GeneratedDataset(name="leg_countin"), seed=0, root=".")
