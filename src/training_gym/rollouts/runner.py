@@ -15,6 +15,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any
 
+from training_gym.rewards.faults import describe_error
 from training_gym.rollouts.policy import SampledPolicy
 from training_gym.rollouts.record import TokenRecord
 from training_gym.spec.environment import Environment, Policy
@@ -192,8 +193,7 @@ class EpisodeRunner:
         except GymError as error:
             return Outcome(status="infrastructure_failed", reason=error.message)
         except Exception as error:  # noqa: BLE001 - boundary: the environment's own code
-            reason = f"{type(error).__name__}: {error}"
-            return Outcome(status="infrastructure_failed", reason=reason)
+            return Outcome(status="infrastructure_failed", reason=describe_error(error))
         if not isinstance(outcome, Outcome):
             reason = f"run() returned {outcome!r:.60} instead of an Outcome"
             return Outcome(status="infrastructure_failed", reason=reason)

@@ -13,7 +13,7 @@ from training_gym.environments.single_turn import SingleTurn
 from training_gym.rollouts.runner import EpisodeRunner, Limits
 from training_gym.spec.algorithms import DAPO, GRPO, DrGRPO
 from training_gym.spec.episodes import PROMPT, SAMPLED, Episode, Outcome, Score, Trajectory
-from training_gym.spec.errors import DataError
+from training_gym.spec.errors import DataError, EnvironmentFailure
 from training_gym.spec.messages import user
 from training_gym.spec.recipe import Recipe
 from training_gym.spec.sampling import Sampling
@@ -112,6 +112,27 @@ def test_equal_groups_are_kept_on_request(learn):
     kept = GRPO(skip_equal_groups=False)
     _, _, (batch,), _ = learn(kept, lambda n, member: 1.0)
     assert per_row(batch) == [0.0] * 12
+
+
+def test_an_environment_that_fails_everywhere_ends_the_run(learn):
+    class Broken:
+        async def run(self, task, policy, ctx):
+            return {}["x"]
+
+    with pytest.raises(EnvironmentFailure, match=r"each of the 12 episodes .* KeyError: 'x'"):
+        learn(GRPO(), lambda n, member: None, environment=Broken())
+
+
+def test_an_environment_that_fails_here_and_there_does_not(learn):
+    class Flaky:
+        async def run(self, task, policy, ctx):
+            if task.answer % 2:
+                raise ConnectionError
+            return await SingleTurn().run(task, policy, ctx)
+
+    _, metrics, _, seen = learn(GRPO(), lambda n, member: float(member), environment=Flaky())
+    assert 0 < metrics["infrastructure_failed_share"] < 1
+    assert len(seen) == 12
 
 
 def test_with_nothing_to_learn_the_weights_stay(learn):

@@ -126,7 +126,7 @@ def test_what_raises_once_is_played_again(stage):
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
-        (ConnectionError("lost"), "ConnectionError: lost"),
+        (ConnectionError("lost"), "ConnectionError: lost (test_runner.py, line "),
         (EnvironmentFailure("no sandbox", fix="start one"), "no sandbox"),
     ],
 )
@@ -138,7 +138,8 @@ def test_what_raises_twice_is_dropped_with_its_reason(stage, error, reason):
     scene = Scene(broken)
     (episode,) = stage.play(scene)
     assert (scene.num_runs, episode.retries) == (2, 1)
-    assert (episode.outcome.status, episode.outcome.reason) == ("infrastructure_failed", reason)
+    assert episode.outcome.status == "infrastructure_failed"
+    assert episode.outcome.reason.startswith(reason)
     assert episode.score is None
 
 

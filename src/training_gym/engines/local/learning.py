@@ -20,6 +20,7 @@ from training_gym.rollouts.runner import Attempt, EpisodeRunner
 from training_gym.spec.algorithms import DAPO, PolicyGradient
 from training_gym.spec.engine import TrainingBatch
 from training_gym.spec.episodes import SAMPLED, Episode, Trajectory
+from training_gym.spec.errors import EnvironmentFailure
 from training_gym.spec.recipe import Recipe
 from training_gym.spec.sampling import Sampling, WeightUpdate
 from training_gym.spec.tasks import Task
@@ -84,6 +85,7 @@ class PolicyLearner:
         rollout, progress = await self._collect(progress)
         for episode in rollout.episodes:
             self._on_episode(episode)
+        refuse_if_all_failed(rollout.episodes)
         prefilled = self._sampler.statistics.prefilled_tokens - prefilled
         metrics = rollout_metrics(rollout) | {"prefilled_tokens": float(prefilled)}
         for part in _minibatches(rollout.groups, self._recipe.optimizer_steps_per_batch):
@@ -161,6 +163,20 @@ class PolicyLearner:
             limit,
             self._algorithm.overlong_buffer_tokens,
             self._algorithm.overlong_penalty,
+        )
+
+
+def refuse_if_all_failed(episodes: Sequence[Episode]) -> None:
+    """Raise `EnvironmentFailure` where no episode of a batch could be played.
+
+    What fails here and there is dropped; what fails everywhere would use up the steps of the run
+    and end as if it had been trained.
+    """
+    if episodes and all(e.outcome.status == "infrastructure_failed" for e in episodes):
+        raise EnvironmentFailure(
+            f"each of the {len(episodes)} episodes of a batch failed; "
+            f"last: {episodes[-1].outcome.reason or 'no reason given'}",
+            fix="mend the environment, or what it depends on",
         )
 
 
