@@ -61,7 +61,9 @@ class RunOnDisk:
             self.recorder.log(line, source="stdout")
         self.flush()
 
-    def episode(self, text, *, task="t", stream="train", step=1, member=0, value=0.5, answer="x"):
+    def episode(
+        self, text, *, task="t", stream="train", step=1, member=0, value=0.5, answer="x", **more
+    ):
         episode = Episode(
             id=f"{stream}-{task}-{member}-{step}",
             task=Task(id=task, prompt=(user("Why?"),), answer=answer, split_key=task),
@@ -71,6 +73,7 @@ class RunOnDisk:
             messages=(user("Why?"), assistant(text)),
             score=None if value is None else Score(value=value, components={"a": value / 2}),
             counters=Counters(batch=step, optimizer_step=step, policy_version=step),
+            **more,
         )
         self.recorder.episode(episode)
         self.flush()

@@ -7,6 +7,8 @@ import time
 
 import pytest
 
+from training_gym.spec.episodes import Outcome
+
 
 def test_no_runs_say_how_to_make_one(command):
     answer = command("runs", "list")
@@ -79,6 +81,21 @@ def test_metrics_are_bounded_and_chosen_by_name(command, new_run):
     table = command("runs", "metrics", "r1", "--name", "reward_mean").out.splitlines()
     assert table[0] == "batch\treward_mean"
     assert table[-1] == "5\t0.5"
+
+
+def test_a_name_that_no_metric_has_is_told_with_those_there_are(command, new_run):
+    run = new_run()
+    run.step(1)
+    answer = command("runs", "metrics", "r1", "--name", "reword*")
+    assert answer.out == ""
+    assert "no metric is called reword*; there are: reward_mean, " in answer.err
+
+
+def test_a_stream_without_episodes_says_so(command, new_run):
+    run = new_run()
+    run.episode("plain")
+    answer = command("runs", "episodes", "r1", "--stream", "tain")
+    assert (answer.out, answer.err) == ("", "no episodes of 'tain'\n")
 
 
 def test_a_wide_table_of_metrics_says_what_it_leaves_out(command, new_run):
@@ -159,6 +176,12 @@ def test_episodes_are_shown_with_their_rewards_and_harmless(command, new_run):
     ]
     assert (first["reward"], first["components"], first["answer"]) == (0.5, {"a": 0.25}, "x")
     assert (second["reward"], second["components"]) == (None, {})
+
+
+def test_an_episode_that_failed_says_why(command, new_run):
+    run = new_run()
+    run.episode("x", value=None, outcome=Outcome(status="infrastructure_failed", reason="lost"))
+    assert "\nreason: lost\n" in command("runs", "episodes", "r1").out
 
 
 def test_logs_are_bounded_and_harmless(command, new_run):

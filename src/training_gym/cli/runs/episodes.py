@@ -42,6 +42,8 @@ def episodes(
         return
     if page.omitted:
         output.say(f"{page.omitted} older episodes left out: raise --limit to see them")
+    if not page.records:
+        output.say("no episodes yet" if stream is None else f"no episodes of {stream!r}")
     for record in page.records:
         _show(record)
 
@@ -88,6 +90,8 @@ def _show(record: dict[str, Any]) -> None:
     head = f"── {fields['episode']} · {fields['stream']} · {fields['status']}"
     reward = "not judged" if fields["reward"] is None else output.number(fields["reward"])
     output.data(f"{head} · reward {reward}" + (f" ({parts})" if parts else ""))
+    if fields["reason"]:
+        output.data(f"reason: {fields['reason']}")
     for message in fields["messages"]:
         output.data(f"{message['role']}: {message['text']}")
     output.data("")

@@ -43,6 +43,10 @@ def metrics(
     if name is None and len(names) > WIDE:
         output.say(f"showing {WIDE} of {len(names)} metrics: choose with --name, or use --json")
         names = names[:WIDE]
+    if name and rows and not names:
+        known = sorted({key for record in page.records for key in record["values"]})
+        output.say(f"no metric is called {' or '.join(name)}; there are: {', '.join(known)}")
+        return
     output.table(
         ["batch", *names],
         [(record["batch"], *(values.get(key) for key in names)) for record, values in rows],
