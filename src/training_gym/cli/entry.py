@@ -19,9 +19,11 @@ def run(arguments: Sequence[str]) -> int:
     """Run one command and return the exit code of the process."""
     import typer
 
+    from training_gym.cli import output
     from training_gym.cli.app import app
     from training_gym.spec.errors import GymError
 
+    output.open_streams()
     arguments = list(arguments) or ["--help"]
     as_json = wants_json(arguments)
     try:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -13,6 +15,17 @@ from training_gym.cli.escapes import one_line, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+def open_streams() -> None:
+    """Make stdout and stderr take any text: escape what they cannot encode, drop if closed."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            # Open as long as the process, as the stream it stands for would be.
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def emit(schema: str, /, **fields: Any) -> None:

@@ -127,6 +127,25 @@ def test_a_reader_that_leaves_is_not_an_error(new_run, home):
     assert errors == b""
 
 
+def test_text_that_stdout_cannot_encode_is_escaped(new_run, home):
+    new_run(name="pkg ü")
+    done = subprocess.run(
+        [sys.executable, "-m", "training_gym.cli", "runs", "list"],
+        capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"pkg \\xfc" in done.stdout
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_no_bug(home, closed):
+    line = f'"{sys.executable}" -m training_gym.cli runs list --json {closed}'
+    done = subprocess.run(["/bin/sh", "-c", line], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 def test_help_loads_nothing_heavy():
     probe = (
         "import sys\n"
