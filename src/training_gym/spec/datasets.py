@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, JsonValue, PrivateAttr
@@ -87,6 +88,8 @@ class RowsDataset(_Rows):
         Where the first row's prompt is a list, all are read as lists of messages.
         """
         try:
+            if isinstance(rows, Mapping | bytes):  # a list of its keys would be no tasks
+                raise TypeError
             kept = list(rows)
         except TypeError:
             raise SpecError(

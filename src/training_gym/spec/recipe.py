@@ -16,7 +16,7 @@ class Lora(Settings):
     """A low-rank adapter instead of all weights (Hu et al. 2021, arXiv:2106.09685)."""
 
     rank: int = Field(16, ge=1)
-    alpha: float = Field(32, gt=0)
+    alpha: float = Field(32, gt=0, allow_inf_nan=False)
     dropout: float = Field(0.0, ge=0, lt=1)
     target_modules: tuple[str, ...] = ("all-linear",)
     """Names of the linear layers, or `all-linear`."""
@@ -25,11 +25,11 @@ class Lora(Settings):
 class AdamW(Settings):
     """AdamW (Loshchilov & Hutter 2017, arXiv:1711.05101) with a schedule and clipping."""
 
-    learning_rate: float = Field(1e-6, gt=0)
+    learning_rate: float = Field(1e-6, gt=0, allow_inf_nan=False)
     beta1: float = Field(0.9, ge=0, lt=1)
     beta2: float = Field(0.999, ge=0, lt=1)
-    epsilon: float = Field(1e-8, gt=0)
-    weight_decay: float = Field(0.0, ge=0)
+    epsilon: float = Field(1e-8, gt=0, allow_inf_nan=False)
+    weight_decay: float = Field(0.0, ge=0, allow_inf_nan=False)
     max_grad_norm: float = Field(1.0, gt=0)
     """Gradients are scaled down to this global L2 norm."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
@@ -82,11 +82,23 @@ def _as_engine(value: Any) -> Any:
 EngineSpec = Annotated[LocalEngine, BeforeValidator(_as_engine)]
 
 
+def _no_name(value: Any) -> Any:
+    if isinstance(value, str):
+        known = {"grpo": GRPO, "dr-grpo": DrGRPO, "dapo": DAPO, "sft": SFT}
+        kind = known.get(value.lower())
+        wanted = "one of " + ", ".join(f"{k.__name__}()" for k in known.values())
+        raise SpecError(
+            f"algorithm = {value!r} is a name, not an algorithm",
+            fix=f"give {wanted if kind is None else kind.__name__ + '()'}",
+        )
+    return value
+
+
 class Recipe(Settings):
     """How to train. Every number has a meaning on any engine that accepts it."""
 
     name: str = "custom"
-    algorithm: Algorithm = Field(default_factory=GRPO)
+    algorithm: Annotated[Algorithm, BeforeValidator(_no_name)] = Field(default_factory=GRPO)
     engine: EngineSpec = Field(default_factory=LocalEngine)
     adapter: Lora | None = None
     """None: all weights are trained."""

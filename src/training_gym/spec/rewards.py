@@ -27,7 +27,7 @@ class RewardPart(Settings):
 
     name: str
     reward: CodeRef
-    weight: float = 1.0
+    weight: float = Field(1.0, allow_inf_nan=False)
 
 
 class WeightedReward(Settings):

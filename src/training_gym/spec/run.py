@@ -63,6 +63,13 @@ class RunSpec(Settings):
     def _model_is_text(cls, value: Any) -> Any:
         return str(value) if hasattr(value, "__fspath__") else value
 
+    @field_validator("evals", mode="before")
+    @classmethod
+    def _evals_are_listed(cls, value: Any) -> Any:
+        if isinstance(value, Eval):  # iterating over it would yield its fields
+            raise ValueError("several are taken, so write [Eval(…)]")
+        return value
+
     @model_validator(mode="after")
     def _is_whole(self) -> RunSpec:
         if self.dataset is None and self.environment is None:

@@ -15,7 +15,7 @@ StopReason = Literal["stop", "length", "context", "cancelled"]
 class Sampling(Settings):
     """How tokens are drawn. Log-probabilities are those of the distribution drawn from."""
 
-    temperature: float = Field(1.0, ge=0)
+    temperature: float = Field(1.0, ge=0, allow_inf_nan=False)
     """0 is greedy."""
     top_p: float = Field(1.0, gt=0, le=1)
     """Smallest set of tokens whose probability reaches this; 1 keeps all."""

@@ -1,8 +1,11 @@
+import math
+
 import pytest
 from pydantic import ValidationError
 
 from training_gym.spec.errors import SpecError
 from training_gym.spec.recipe import Recipe
+from training_gym.spec.rewards import weighted
 from training_gym.spec.run import Eval, RunSpec
 from training_gym.spec.sampling import Sampling
 
@@ -27,6 +30,10 @@ def spec(**values):
         ({"recipe": {"num_steps": 0}}, "num_steps = 0", "change"),
         ({"recipe": {"sampling": {"top_p": 1.5}}}, "top_p = 1.5", "change"),
         ({"dataset": 3}, "dataset=3 is not a source of tasks", "list of rows"),
+        ({"dataset": {"prompt": "a"}}, "is not a source of tasks", "list of rows"),
+        ({"recipe": {"optimizer": {"learning_rate": math.inf}}}, "learning_rate = inf", "change"),
+        ({"evals": Eval(name="e", dataset=["b"])}, "evals = Eval(name='e'", "change"),
+        ({"recipe": {"algorithm": "dapo"}}, "algorithm = 'dapo'", "DAPO()"),
         ({"dataset": None}, "a run needs dataset", "change"),
     ],
 )
@@ -36,6 +43,12 @@ def test_a_wrong_definition_is_two_lines(values, message, fix):
     assert message in caught.value.message
     assert fix in caught.value.fix
     assert len(str(caught.value).splitlines()) == 2
+
+
+@pytest.mark.parametrize("weight", [math.nan, math.inf])
+def test_a_weight_is_finite(weight):
+    with pytest.raises(SpecError, match=r"RewardPart\.weight"):
+        weighted(a=(judge, weight))
 
 
 def test_values_are_frozen():
