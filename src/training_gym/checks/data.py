@@ -73,6 +73,8 @@ def prompts_fit(subject: Subject) -> Iterator[Finding]:
         return
     context = subject.architecture.max_context_tokens
     limit = subject.run.recipe.max_prompt_tokens or context - longest_answer(subject.run)
+    if limit < 1:
+        return  # the plan says so, naming the answer's length
     lengths = subject.prompt_tokens
     if lengths is None:
         yield note(

@@ -81,10 +81,29 @@ def requirements_are_installed(subject: Subject) -> Iterator[Finding]:
     for requirement in subject.run.requirements:
         name = re.split(r"[^A-Za-z0-9._-]", requirement.strip(), maxsplit=1)[0]
         try:
-            importlib.metadata.version(name)
+            installed = importlib.metadata.version(name)
         except (importlib.metadata.PackageNotFoundError, ValueError):
             yield error(
                 "requirement.missing",
                 f"the requirement {requirement!r} is not installed",
                 f"pip install '{requirement}'",
             )
+            continue
+        if not _satisfies(installed, requirement):
+            yield error(
+                "requirement.missing",
+                f"the requirement {requirement!r} is not met: {name} {installed} is installed",
+                f"pip install '{requirement}'",
+            )
+
+
+def _satisfies(installed: str, requirement: str) -> bool:
+    """Whether that version will do; yes where `packaging`, which comes with torch, is not here."""
+    try:
+        from packaging.requirements import InvalidRequirement, Requirement
+    except ImportError:
+        return True
+    try:
+        return Requirement(requirement).specifier.contains(installed, prereleases=True)
+    except InvalidRequirement:
+        return False

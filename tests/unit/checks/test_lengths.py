@@ -53,6 +53,10 @@ def test_when_none_fits_it_is_an_error(make: Make) -> None:
     assert (finding.code, finding.severity) == ("data.too_long", "error")
 
 
+def test_an_answer_longer_than_the_context_is_left_to_the_plan(make: Make) -> None:
+    assert found(with_codec(make(recipe={"max_response_tokens": 300}), WordCodec())) == []
+
+
 def test_without_a_limit_the_context_less_the_answer_counts(make: Make, folder: Path) -> None:
     (folder / "long.jsonl").write_text('{"prompt": "%s"}\n' % ("a " * 230))
     assert found(with_codec(make(recipe={"max_response_tokens": 16}), WordCodec())) == []

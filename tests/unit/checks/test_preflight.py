@@ -41,6 +41,7 @@ def test_a_sound_definition_gives_nothing_but_a_note(make: Make) -> None:
         ({"recipe": {"group_size": 1}}, "recipe.group_of_one"),
         ({"secrets": ["A_SECRET_NOBODY_SET"]}, "secret.missing"),
         ({"requirements": ["no-such-package>=1"]}, "requirement.missing"),
+        ({"requirements": ["pydantic>=999"]}, "requirement.missing"),
         ({"reward": None}, "reward.missing"),
         ({"evals": [{"name": "train", "dataset": "held.jsonl"}]}, "eval.name"),
         ({"resume_from_checkpoint": "nowhere"}, "checkpoint.invalid"),
