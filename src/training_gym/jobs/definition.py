@@ -109,7 +109,10 @@ def _import_file(path: Path) -> ModuleType:
         raise
     except Exception as error:  # the boundary to the user's file
         del sys.modules[name]
-        raise SourceError(_fault(error, file), fix=f"mend {path.name}") from error
+        fix = f"mend {path.name}"
+        if "no known parent package" in str(error):
+            fix = f"name it as a module, such as package.{name}, from the package's parent folder"
+        raise SourceError(_fault(error, file), fix=fix) from error
     return module
 
 

@@ -50,6 +50,13 @@ def test_siblings_of_the_file_can_be_imported(tmp_path: Path) -> None:
     assert read_definition(written(tmp_path, text), RunSpec).name == "from sibling"
 
 
+def test_a_relative_import_says_how_to_name_the_module(tmp_path: Path) -> None:
+    file = written(tmp_path, "from .rewards import f\n" + ONE)
+    with pytest.raises(GymError) as caught:
+        read_definition(file, RunSpec)
+    assert "package.my_run" in caught.value.fix
+
+
 def test_nothing_launches_while_a_file_is_read(tmp_path: Path) -> None:
     text = ONE + "from training_gym.jobs.definition import may_launch\nassert not may_launch()\n"
     read_definition(written(tmp_path, text), RunSpec)
