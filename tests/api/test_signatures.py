@@ -13,7 +13,7 @@ from training_gym.launch import Run, TrainConfig
 
 DEFINITION = (
     "model, dataset, environment, reward, recipe, compute, evals, eval_dataset, "
-    "resume_from_checkpoint, secrets, requirements, source_include, name, tags"
+    "resume_from_checkpoint, secrets, requirements, source_include, name, tags, health"
 )
 METHODS: dict[str, Callable[..., Any]] = {
     "(self) -> 'Run'": TrainConfig.launch,
