@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from training_gym.cli import doctor, init, quickstart, train
+from training_gym.cli import alerts, doctor, explain, init, quickstart, train
 from training_gym.cli.models import app as models
 from training_gym.cli.runs import app as runs
 
@@ -20,6 +20,8 @@ app = typer.Typer(
 app.command()(quickstart.quickstart)
 app.command()(train.train)
 app.add_typer(runs, name="runs")
+app.command()(alerts.alerts)
+app.command()(explain.explain)
 app.add_typer(models, name="models")
 app.command()(init.init)
 app.command()(doctor.doctor)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-LEAST_CHARACTERS = 60
+LEAST_CHARACTERS = 40
 """Shorter answers can be neither repetitive nor suspiciously alike: there are too few of them."""
 DISTINCT_SHARE = 0.4
 """Share of different three-word (or eight-character) pieces below which a text repeats itself."""
