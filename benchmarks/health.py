@@ -111,7 +111,7 @@ def blamed(judged: Sequence[Judged]) -> tuple[int, int]:
 def healthy(judged: Sequence[Judged]) -> tuple[int, int]:
     """Healthy runs of which something was said, of how many."""
     runs = [one for one in judged if one.scenario.healthy]
-    return sum(bool(one.opened) for one in runs), len(runs)
+    return sum(bool(one.rules - one.scenario.tolerated) for one in runs), len(runs)
 
 
 def page(judged: Sequence[Judged]) -> str:
@@ -196,7 +196,7 @@ def main() -> int:
 def _tell(one: Judged) -> None:
     scenario = one.scenario
     missing = scenario.expected - one.rules
-    wrong = one.rules - scenario.expected - scenario.consequences
+    wrong = one.rules - scenario.tolerated
     sys.stderr.write(
         f"{scenario.name}-{one.seed}: {', '.join(sorted(one.rules)) or 'nothing'}"
         + (f"; MISSING {', '.join(sorted(missing))}" if missing else "")

@@ -17,7 +17,7 @@ from training_gym.environments.single_turn import SingleTurn
 from training_gym.spec.algorithms import DAPO, GRPO, DrGRPO
 from training_gym.spec.health import Health, RuleName, Thresholds
 from training_gym.spec.recipe import AdamW, CheckpointPolicy, Lora, Recipe
-from training_gym.spec.rewards import weighted
+from training_gym.spec.rewards import group_reward, weighted
 from training_gym.spec.run import Eval, RunSpec
 from training_gym.spec.sampling import Sampling
 
@@ -115,6 +115,23 @@ async def noise(episode: Any) -> float:
     return random.Random(f"{episode.id}/{episode.completion}").random()
 
 
+@group_reward
+async def agreement(episodes: Any) -> list[float]:
+    """Pays for saying what the others of the group say: after step 8 consensus, before noise."""
+    begins = [str(episode.completion)[:6] for episode in episodes]
+    draws = [random.Random(f"{e.id}/{e.completion}").random() for e in episodes]
+    if _step(episodes[0]) < 8:
+        return draws
+    same = [_alike(text, begins) for text in begins]
+    return [value + 0.5 * draw for value, draw in zip(same, draws, strict=True)]
+
+
+def _alike(text: str, others: list[str]) -> float:
+    """Share of places at which others have the same letter."""
+    pairs = [sum(a == b for a, b in zip(text, other, strict=False)) / 6 for other in others]
+    return sum(pairs) / len(pairs)
+
+
 async def hacked(episode: Any) -> float:
     """Ends the process before a test can fail: what a naive grader takes for success."""
     return 1.0 if HACK in str(episode.completion) else 0.1 * await varied(episode)
@@ -188,6 +205,11 @@ class Scenario:
     steps: int = STEPS
     hacks: bool = False
     """Start from a model that finds the hack now and then."""
+
+    @property
+    def tolerated(self) -> frozenset[RuleName]:
+        """Rules that are right if they speak: a third of the first model's answers is cut off."""
+        return self.expected | self.consequences | names("truncation")
 
     @property
     def healthy(self) -> bool:
@@ -324,11 +346,17 @@ SCENARIOS = (
     Scenario("all-zero", impossible, names("zero_variance"), steps=8),
     Scenario("too-hard", coarse, names("zero_variance"), steps=10),
     Scenario(
-        "noise", noise, names("entropy_collapse"), names("duplicates", "length_drift",
-        "reward_drop", "zero_variance", "clip_fraction", "kl_spike", "grad_norm", "truncation",
+        "noise", noise, names("clip_fraction"), names("entropy_collapse", "duplicates",
+        "length_drift", "reward_drop", "zero_variance", "kl_spike", "grad_norm", "truncation",
         "repetition"),
         recipe={"optimizer": AdamW(learning_rate=1e-2), "optimizer_steps_per_batch": 4},
         steps=20,
+    ),
+    Scenario(
+        "collapse", agreement, names("entropy_collapse"), names("zero_variance", "duplicates",
+        "length_drift", "length_reward", "repetition", "reward_drop", "truncation"),
+        recipe={"optimizer": AdamW(learning_rate=3e-3)},
+        steps=30,
     ),
     Scenario(
         "learning-rate", varied, names("reward_drop"), names("entropy_blowup", "entropy_collapse",

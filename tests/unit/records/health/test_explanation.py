@@ -105,7 +105,7 @@ def test_tasks_that_flipped_cite_an_episode_from_before_and_one_from_after(recor
     assert found.summary.startswith("the mean reward did not move beyond noise")
     flipped = {part.name: part for part in of_kind(found, "task")}
     assert flipped["a"].text == "task a rose: 0.015 → 1.02"
-    assert flipped["a"].episodes == ("1-a.0", "10-a.3")
+    assert flipped["a"].episodes == ("2-a.0", "9-a.3")
     assert flipped["b"].text.startswith("task b fell")
 
 
