@@ -3,8 +3,8 @@
 training-gym train haiku.py
 """
 
-from training_gym import AdamW, Eval, Recipe, TrainConfig
-from training_gym.rewards.library import SyllablePattern, distinct_words, mentions
+from training_gym import AdamW, Eval, Recipe, TrainConfig, group_reward
+from training_gym.rewards.library import SyllablePattern, fresh_words, mentions
 
 shaped = SyllablePattern(pattern=(5, 7, 5))
 TRAIN = """rain snow wind moon river forest mountain ocean desert garden winter summer autumn
@@ -30,12 +30,17 @@ def about(topics):
     return [{"prompt": [*SHOWN, ask], "answer": t} for ask, t in zip(asked, topics, strict=True)]
 
 
-def haiku(episode):
-    """How near to 5-7-5, times whether the topic is named, times the share of distinct words."""
-    shape, distinct = shaped(episode), distinct_words(episode.completion)
-    named = float(mentions(episode.completion, episode.answer))
-    parts = {"shape": shape, "named": named, "distinct": distinct}
-    return {"reward": shape * named * distinct, **parts}
+def verse(episode, fresh):
+    """How near to 5-7-5, times whether the topic is named, times how new the words are."""
+    shape, named = shaped(episode), float(mentions(episode.completion, episode.answer))
+    return {"reward": shape * named * fresh, "shape": shape, "named": named, "fresh": fresh}
+
+
+@group_reward
+def haiku(episodes):
+    """A word counts less the more of the topic's other verses have it too."""
+    fresh = fresh_words([episode.completion for episode in episodes])
+    return list(map(verse, episodes, fresh))
 
 
 config = TrainConfig(
