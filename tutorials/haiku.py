@@ -15,13 +15,11 @@ kettle letter mirror clock violin drum silence memory""".split()
 HELD_OUT = """storm hail lake valley canyon fog dawn dusk rainbow ember shadow lighthouse
 village pasture vineyard oak pine fern lily daisy robin crane dragonfly butterfly frog whale deer
 bear piano window tea hope""".split()
+ICE = "Ice upon the pond\nholds the morning light until\nthe wild geese return"
 SHOWN = [
     {"role": "system", "content": "You write haiku: three lines of 5, 7 and 5 syllables."},
     {"role": "user", "content": "Write a haiku about ice."},
-    {
-        "role": "assistant",
-        "content": "Ice upon the pond\nholds the morning light until\nthe wild geese return",
-    },
+    {"role": "assistant", "content": ICE},
 ]
 
 
@@ -31,14 +29,13 @@ def about(topics):
 
 
 def verse(episode, fresh):
-    """How near to 5-7-5, times whether the topic is named, times how new the words are."""
     shape, named = shaped(episode), float(mentions(episode.completion, episode.answer))
     return {"reward": shape * named * fresh, "shape": shape, "named": named, "fresh": fresh}
 
 
 @group_reward
 def haiku(episodes):
-    """A word counts less the more of the topic's other verses have it too."""
+    """How near to 5-7-5, times whether the topic is named, times how new its words are."""
     fresh = fresh_words([episode.completion for episode in episodes])
     return list(map(verse, episodes, fresh))
 

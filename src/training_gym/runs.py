@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from training_gym.engines import registry as engines
 from training_gym.jobs import control
@@ -124,15 +124,21 @@ class Run:
         """The recorded numbers, oldest first: time, the three counters, and a value each.
 
         Args:
-            name: Only records that have this metric, and only its value.
+            name: Only records that have this metric, and only its value; raises `RecordsError`
+                if others were recorded and this one never was.
         """
         counters = ("time", "batch", "optimizer_step", "policy_version")
-        found = []
+        found, known = [], set[str]()
         for record in read_stream(self._directory, "metrics"):
             values = record["values"]
+            known.update(values)
             if name is None or name in values:
                 chosen = values if name is None else {name: values[name]}
                 found.append({**{key: record[key] for key in counters}, **chosen})
+        if known and name is not None and name not in known:
+            raise RecordsError(
+                f"run {self.id} has no metric {name!r}", fix=errors.did_you_mean(name, known)
+            )
         return found
 
     def episodes(self, stream: str | None = None, limit: int | None = None) -> list[Episode]:
@@ -168,14 +174,14 @@ class Run:
             )
         control.request(self._directory, "stop_now" if now else "stop")
 
-    def resume(self, *, say: Callable[[str], None] = to_stderr) -> None:
+    def resume(self, *, say: Callable[[str], None] = to_stderr) -> Self:
         """Start another attempt from the newest checkpoint, in the same run directory.
 
         The run goes on with the definition and the source it was launched with. Checkpoints that
         are damaged are passed over, and `say` hears of it.
         """
         if self.is_inert:
-            return
+            return self
         directory, plan = self._directory, self.plan
         attempt = next_attempt(directory)
         require_unchanged(directory, plan)
@@ -184,6 +190,7 @@ class Run:
         facts = gather_facts(machine, plan.run.recipe.engine.threads, plan.run.requirements)
         job = render_job(plan, self.id, attempt, directory.manifest.source_sha256)
         submit_attempt(directory, job, platform, facts, say)
+        return self
 
     @property
     def _directory(self) -> RunDirectory:

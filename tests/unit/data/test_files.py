@@ -1,4 +1,6 @@
+import gc
 import hashlib
+import io
 import json
 from pathlib import Path
 
@@ -24,6 +26,18 @@ def message_of(root: Path, name: str, **settings) -> str:
     assert caught.value.fix
     assert len(str(caught.value).splitlines()) == 2
     return str(caught.value)
+
+
+@pytest.mark.parametrize("text", ['{"prompt": "a"}\nnot json\n', '{"id": 1, "prompt": "a"}\n' * 2])
+def test_a_file_is_closed_at_its_first_bad_row(tmp_path, text):
+    (tmp_path / "t.jsonl").write_text(text.replace('"a"}\n{"id"', '"b"}\n{"id"', 1))
+    with pytest.raises(DataError) as caught:
+        tasks_of(tmp_path, "t.jsonl")
+    files = [found for found in gc.get_objects() if isinstance(found, io.FileIO)]
+    assert [
+        file for file in files if file.name == str(tmp_path / "t.jsonl") and not file.closed
+    ] == []
+    del caught
 
 
 def test_the_same_rows_are_the_same_tasks_in_every_kind_of_file(tmp_path):

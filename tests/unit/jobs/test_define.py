@@ -126,3 +126,11 @@ def test_what_is_set_is_still_known_after_all_changes(here: Path) -> None:
     assert definition.origins["recipe.num_steps"] == "user"
     assert definition.origins["dataset.path"] == "user"
     assert definition.origins["evals"] == "default"
+    assert definition.origins["dataset.sha256"] == "planner"
+    assert definition.origins["reward.kwargs"] == "default"
+
+
+def test_where_rows_in_memory_lie_is_not_the_users_choice(here: Path) -> None:
+    definition = defined(here, dataset=["a"], evals=[{"name": "e", "dataset": ["y"]}])
+    assert definition.origins["dataset.path"] == "planner"
+    assert definition.origins["evals.0.dataset.sha256"] == "planner"
