@@ -28,16 +28,18 @@ def message_of(root: Path, name: str, **settings) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("text", ['{"prompt": "a"}\nnot json\n', '{"id": 1, "prompt": "a"}\n' * 2])
+TWICE = '{"$task": {"id": "t", "prompt": "%s", "split_key": "s"}}\n'
+
+
+@pytest.mark.parametrize("text", ['{"prompt": "a"}\nnot json\n', TWICE % "a" + TWICE % "b"])
 def test_a_file_is_closed_at_its_first_bad_row(tmp_path, text):
-    (tmp_path / "t.jsonl").write_text(text.replace('"a"}\n{"id"', '"b"}\n{"id"', 1))
+    path = tmp_path / "t.jsonl"
+    path.write_text(text)
     with pytest.raises(DataError) as caught:
-        tasks_of(tmp_path, "t.jsonl")
+        tasks_of(tmp_path, path.name)
     files = [found for found in gc.get_objects() if isinstance(found, io.FileIO)]
-    assert [
-        file for file in files if file.name == str(tmp_path / "t.jsonl") and not file.closed
-    ] == []
-    del caught
+    assert [file for file in files if file.name == str(path) and not file.closed] == []
+    assert caught.value.__traceback__ is not None  # which holds the readers' frames
 
 
 def test_the_same_rows_are_the_same_tasks_in_every_kind_of_file(tmp_path):
