@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,8 +13,16 @@ from training_gym.jobs import control
 from training_gym.jobs.environment import RUN
 from training_gym.jobs.facts import gather_facts
 from training_gym.jobs.follow import to_stderr
-from training_gym.jobs.submission import newest_ref, next_attempt, submit_attempt
+from training_gym.jobs.forking import (
+    checkpoint_to_fork,
+    make_fork,
+    require_forkable,
+    require_steps_left,
+)
+from training_gym.jobs.submission import new_run_id, newest_ref, next_attempt, submit_attempt
 from training_gym.jobs.unchanged import require_unchanged
+from training_gym.planning import make_plan
+from training_gym.planning.overrides import apply_sets, set_paths
 from training_gym.platforms import registry as platforms
 from training_gym.records.checkpoints import Checkpoint, list_checkpoints
 from training_gym.records.documents import read_document, read_document_if_any
@@ -29,7 +37,7 @@ from training_gym.spec.episodes import Episode
 from training_gym.spec.errors import EngineError, GymError, PlatformError, RecordsError
 from training_gym.spec.home import runs_directory
 from training_gym.spec.job import Job, LogChunk
-from training_gym.spec.plan import Plan
+from training_gym.spec.plan import Origin, Plan
 
 ACTIVE = frozenset({"queued", "running"})
 POLL_S = 0.2
@@ -191,6 +199,44 @@ class Run:
         job = render_job(plan, self.id, attempt, directory.manifest.source_sha256)
         submit_attempt(directory, job, platform, facts, say)
         return self
+
+    def fork(
+        self,
+        step: int | None = None,
+        *,
+        sets: Iterable[str] = (),
+        say: Callable[[str], None] = to_stderr,
+    ) -> Run:
+        """Start a new run that goes on exactly where a checkpoint of this one stands.
+
+        Args:
+            step: Optimizer step of the checkpoint; None: the newest.
+            sets: `dotted.path=value` for settings of the recipe that shall differ.
+            say: Receives what is worth knowing.
+
+        Raises:
+            CheckpointError: no such checkpoint, or a damaged one.
+            SpecError: a setting that cannot differ, or no step left to train.
+        """
+        if self.is_inert:
+            return self
+        parent, plan, sets = self._directory, self.plan, list(sets)
+        for path in set_paths(sets):
+            require_forkable(path)
+        checkpoint = checkpoint_to_fork(parent, step)
+        platform = platforms.find(plan.run.compute.kind)
+        machine = run_sync(platform.probe())
+        if sets:
+            origins: dict[str, Origin] = {**plan.origins, **dict.fromkeys(set_paths(sets), "user")}
+            changed = apply_sets(plan.run, sets)
+            plan = make_plan(changed, plan.architecture, machine, origins)
+        require_steps_left(checkpoint, plan)
+        run = Run(new_run_id(plan.run))
+        directory = make_fork(parent, run.id, plan, plan.origins, checkpoint)
+        facts = gather_facts(machine, plan.run.recipe.engine.threads, plan.run.requirements)
+        job = render_job(plan, run.id, 1, directory.manifest.source_sha256)
+        submit_attempt(directory, job, platform, facts, say)
+        return run
 
     @property
     def _directory(self) -> RunDirectory:

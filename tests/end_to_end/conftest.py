@@ -216,6 +216,7 @@ def play(home, engine):
     """Check a definition, then run its engine here."""
 
     def run(file, *sets):
+        from training_gym.jobs.facts import gather_facts
         from training_gym.jobs.source import unpack
         from training_gym.launch import apply_sets, load_definition, prepare
         from training_gym.records.run_directory import RunDirectory
@@ -226,6 +227,8 @@ def play(home, engine):
         path = home / "runs" / prepared.manifest.run_id
         directory = RunDirectory.create(path, prepared.manifest)
         directory.write_plan(prepared.plan)
+        directory.write_environment(gather_facts(prepared.plan.machine, None))
+        directory.source_archive.write_bytes(prepared.archive)
         unpack(prepared.archive, directory.source, prepared.manifest.source_sha256)
         return engine(directory, 1)
 

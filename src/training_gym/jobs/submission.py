@@ -6,9 +6,12 @@ What is asked for is written before it is asked, what was answered right after.
 from __future__ import annotations
 
 import contextlib
+import re
+import secrets
 import shutil
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 from training_gym.jobs.facts import Facts, deviations
@@ -23,6 +26,7 @@ from training_gym.records.status import read_runner, run_status
 from training_gym.spec.bridge import run_sync
 from training_gym.spec.errors import GymError, PlatformError, RecordsError
 from training_gym.spec.job import Job, JobRef, Platform
+from training_gym.spec.run import RunSpec
 from training_gym.spec.settings import Settings
 
 RUNNER_ENDS_S = 15.0
@@ -41,6 +45,14 @@ class Intent(Settings):
     """Folder of the newest valid checkpoint; None: from the start."""
     deviations: tuple[str, ...] = ()
     """What differs from the run's first attempt."""
+
+
+def new_run_id(run: RunSpec) -> str:
+    """Sortable by time (UTC), readable, unique: `20260131-094210-haiku-3f7a`."""
+    words = re.sub(r"[^a-z0-9]+", "-", (run.name or Path(run.model).name).lower()).strip("-")
+    return (
+        f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{words[:40].strip('-') or 'run'}-{secrets.token_hex(2)}"
+    )
 
 
 def submit_attempt(
