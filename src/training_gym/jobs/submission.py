@@ -18,7 +18,7 @@ from training_gym.jobs.facts import Facts, deviations
 from training_gym.jobs.follow import to_stderr
 from training_gym.records.checkpoints import Checkpoint, latest_valid
 from training_gym.records.documents import create_document, read_document_if_any, write_document
-from training_gym.records.processes import is_alive
+from training_gym.records.processes import ProcessIdentity, is_alive, this_process
 from training_gym.records.recorder import Recorder
 from training_gym.records.results import Exit, read_result, write_exit, write_result
 from training_gym.records.run_directory import RunDirectory
@@ -45,6 +45,8 @@ class Intent(Settings):
     """Folder of the newest valid checkpoint; None: from the start."""
     deviations: tuple[str, ...] = ()
     """What differs from the run's first attempt."""
+    launcher: ProcessIdentity | None = None
+    """Who asks; if it dies before the answer is written, nobody else will ask."""
 
 
 def new_run_id(run: RunSpec) -> str:
@@ -78,6 +80,7 @@ def submit_attempt(
         requested_at=time.time(),
         resumed_from=str(checkpoint.folder) if checkpoint is not None else None,
         deviations=differs,
+        launcher=this_process(),
     )
     if not _begun(folder, intent):
         raise PlatformError(
