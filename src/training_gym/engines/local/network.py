@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from training_gym.engines.local import attention
+from training_gym.engines.local import attention, recurrence
 from training_gym.engines.local.attention import Layout, PackedLayout, Segment
 from training_gym.spec.errors import ModelError
 
@@ -31,6 +31,8 @@ class Network:
         self.autocast = autocast
         self._causal_lm = model.get_base_model() if hasattr(model, "peft_config") else model
         self._causal_lm.set_attn_implementation(attention.IMPLEMENTATION)
+        attention.link_shared_layers(self._causal_lm)
+        self.is_stateful = recurrence.install(self._causal_lm) > 0
         self._backbone = self._causal_lm.base_model
         self._head = self._causal_lm.get_output_embeddings()
         config = self._causal_lm.config.get_text_config()

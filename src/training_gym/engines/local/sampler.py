@@ -23,7 +23,7 @@ from training_gym.engines.local.compute import Compute
 from training_gym.engines.local.draws import Draw, draw, stream_of, uniform
 from training_gym.engines.local.head import chunked_logprobs
 from training_gym.engines.local.network import Network
-from training_gym.engines.local.slots import SlotTable, common_prefix
+from training_gym.engines.local.slots import SlotTable
 from training_gym.spec.errors import EngineError
 from training_gym.spec.sampling import (
     Completion,
@@ -86,7 +86,7 @@ class LocalSampler:
         self._network = network
         self._codec = codec
         self._compute = compute
-        self._table: SlotTable[Request] = SlotTable(slots)
+        self._table: SlotTable[Request] = SlotTable(slots, stateful=network.is_stateful)
         self._max_sequence_tokens = max_sequence_tokens
         self._prefill_tokens = prefill_tokens
         self._deterministic = deterministic
@@ -226,7 +226,7 @@ class LocalSampler:
             if not request.future.done():
                 request.future.set_exception(error)
         self._waiting.clear()
-        self._table = SlotTable(len(self._table.slots))
+        self._table = SlotTable(len(self._table.slots), stateful=self._network.is_stateful)
 
     def _retire(self, request: Request) -> None:
         self._table.retire(request.row)
@@ -274,8 +274,8 @@ class LocalSampler:
             now: list[Request] = []
             for request in entering:
                 _, held = self._table.best_prefix(request.prompt)
-                coming = max((common_prefix(o.prompt, request.prompt) for o in now), default=0)
-                if min(coming, len(request.prompt) - 1) > held:
+                coming = (self._table.reusable(o.prompt[:-1], request.prompt) for o in now)
+                if max(coming, default=0) > held:
                     later.append(request)  # what it shares is about to be computed
                     continue
                 self._reserve(request)
@@ -283,6 +283,8 @@ class LocalSampler:
                 request.prefilled = len(request.prompt) - held
                 now.append(request)
             self._prefill(now)
+            for request in now:
+                self._table.mark(request.row)
             entering = later
 
     def _reserve(self, request: Request) -> None:
