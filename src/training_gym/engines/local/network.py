@@ -14,7 +14,8 @@ from typing import Any
 import torch
 
 from training_gym.engines.local import attention, recurrence
-from training_gym.engines.local.attention import Layout, PackedLayout, Segment
+from training_gym.engines.local.attention import Layout, PackedLayout, Segment, SlotLayout
+from training_gym.engines.local.cache import SlotCache
 from training_gym.spec.errors import ModelError
 
 PARITY_TOLERANCE = 1e-3
@@ -81,37 +82,65 @@ class Network:
     def check_parity(self) -> float:
         """Compare with the model's own forward on a short sequence; the largest difference.
 
+        It is packed as training packs it, behind a prefix which another segment continues too, and
+        computed token by token over the cache, beside another row.
+
         Raises `ModelError` where they disagree: such a model would be trained on something else
         than it computes.
         """
         ids = torch.arange(1, 13, device=self.device) * 7 % self.vocab_size
-        positions = torch.arange(len(ids), device=self.device)
         was_training = self.model.training
         self.model.eval()
         try:
-            self._causal_lm.set_attn_implementation("eager")
-            expected = self._causal_lm(input_ids=ids.unsqueeze(0), use_cache=False).logits[0]
-        finally:
-            self._causal_lm.set_attn_implementation(attention.IMPLEMENTATION)
-        if not torch.isfinite(expected).all():
-            raise ModelError(
-                "the model's own forward gives values that are no numbers: its weights are damaged",
-                fix="fetch the model again",
-            )
-        try:
-            layout = PackedLayout((Segment(0, 6), Segment(6, 6, prefix=(0,), prefix_length=6)))
-            ours = self.logits(self.hidden(ids, positions, layout))
+            expected = self._own_logprobs(ids)
+            ours = [self._packed_logprobs(ids), self._cached_logprobs(ids)]
         except (TypeError, AttributeError, NotImplementedError) as error:
             raise self._refused(f"its layers do not take a layout ({error})") from error
         finally:
             self.model.train(was_training)
-        difference = float((ours.log_softmax(-1) - expected.float().log_softmax(-1)).abs().max())
+        difference = max(float((found - expected).abs().max()) for found in ours)
         limit = PARITY_TOLERANCE if self.autocast is None else 0.5
         if not difference <= limit:
             raise self._refused(
                 f"log-probabilities differ by {difference:.2g} from its own forward"
             )
         return difference
+
+    def _own_logprobs(self, ids: torch.Tensor) -> torch.Tensor:
+        try:
+            self._causal_lm.set_attn_implementation("eager")
+            logits = self._causal_lm(input_ids=ids.unsqueeze(0), use_cache=False).logits[0]
+        finally:
+            self._causal_lm.set_attn_implementation(attention.IMPLEMENTATION)
+        if not torch.isfinite(logits).all():
+            raise ModelError(
+                "the model's own forward gives values that are no numbers: its weights are damaged",
+                fix="fetch the model again",
+            )
+        logprobs: torch.Tensor = logits.float().log_softmax(-1)
+        return logprobs
+
+    def _packed_logprobs(self, ids: torch.Tensor) -> torch.Tensor:
+        """Six tokens that two segments continue: three others, and the rest."""
+        packed = torch.cat([ids[:6], ids[:3], ids[6:]])
+        positions = torch.tensor([*range(6), 6, 7, 8, *range(6, 12)], device=self.device)
+        layout = PackedLayout((Segment(0, 6), Segment(6, 3, (0,), 6), Segment(9, 6, (0,), 6)))
+        logprobs = self.logits(self.hidden(packed, positions, layout)).log_softmax(-1)
+        return torch.cat([logprobs[:6], logprobs[9:]])
+
+    def _cached_logprobs(self, ids: torch.Tensor) -> torch.Tensor:
+        """Ten tokens at once, then two steps, in one of two rows of different lengths."""
+        cache = SlotCache(2)
+        cache.reserve(len(ids))
+        passes = (((10, 4), (0, 0)), ((1, 1), (10, 4)), ((1, 1), (11, 5)))
+        found = []
+        for lengths, starts in passes:
+            spans = [range(start, start + n) for start, n in zip(starts, lengths, strict=True)]
+            positions = torch.tensor([p for span in spans for p in span], device=self.device)
+            layout = SlotLayout(cache, rows=(0, 1), lengths=lengths, starts=starts)
+            hidden = self.hidden(ids[positions], positions, layout)
+            found.append(self.logits(hidden).log_softmax(-1)[: lengths[0]])
+        return torch.cat(found)
 
     def _refused(self, why: str) -> ModelError:
         kind = self._causal_lm.config.model_type
