@@ -13,6 +13,7 @@ from training_gym.engines.local.draws import Draw, draw, stream_of, uniform
 from training_gym.engines.local.network import Network
 from training_gym.engines.local.sampler import LocalSampler
 from training_gym.engines.local.trainer import LocalTrainer
+from training_gym.models.architecture import read
 from training_gym.models.weights import load_codec, load_model
 from training_gym.models.weights.tiny import tiny_model
 from training_gym.spec.algorithms import SFT
@@ -111,7 +112,7 @@ def test_every_request_is_answered_as_if_it_were_alone(network, model, folder, c
 
     Alone means: each token drawn from the model's own forward over what came before it.
     """
-    codec = load_codec(folder)
+    codec, sizes = load_codec(folder), read(folder)
 
     async def together():
         sampler = LocalSampler(
@@ -119,6 +120,9 @@ def test_every_request_is_answered_as_if_it_were_alone(network, model, folder, c
         )
         play = Play(sampler, seed=FAMILIES.index(folder.name))
         await play.run(8)
+        cache = sampler._table.cache
+        values = cache.capacity * sizes.cached_values + sizes.state_values
+        assert cache.num_bytes == 4 * 3 * values  # as the planner reckons
         return play.asked
 
     asked = asyncio.run(together())

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from training_gym.models.weights import load_model, save_model
+from training_gym.models.weights.tiny import FAMILIES
 from training_gym.spec.errors import ModelError
 from training_gym.spec.recipe import Lora
 from training_gym.testing.tiny import tiny_model
 
-FAMILIES = ["llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "smollm3", "gemma3_text"]
 IDS = torch.arange(40)[None]
 
 
@@ -39,8 +39,8 @@ def nudge(model: Any) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("tied", [True, False])
-def test_a_saved_model_gives_equal_bits(family: str, tied: bool, tmp_path: Path) -> None:
+def test_a_saved_model_gives_equal_bits(family: str, tmp_path: Path) -> None:
+    tied = FAMILIES.index(family) % 2 == 0
     source = tiny_model(tmp_path / "source", family, tied=tied, seed=3)
     model = load(source)
     nudge(model)
