@@ -17,6 +17,9 @@ EXACT = frozenset(
     | {"qwen3_5_text", "qwen3_5_moe_text", "gemma4_text", "glm4", "glm4_moe", "glm4_moe_lite"}
     | {"deepseek_v3"}
 )
+ATTENTION_ONLY = frozenset({"qwen3_moe", "glm4_moe", "glm4_moe_lite", "deepseek_v3"})
+"""Families in whose feed-forward parts an adapter of all linear layers covers nothing."""
+
 _FOUR_NORMS = frozenset({"gemma3_text", "gemma4_text", "glm4"})
 
 
@@ -45,9 +48,10 @@ def sizes(family: str, config: dict[str, Any]) -> Sizes:
     hidden, vocabulary = config["hidden_size"], config["vocab_size"]
     embeddings = vocabulary * hidden * (1 if config["tie_word_embeddings"] else 2)
     parts = list(_parts(family, config))
+    adapted = [part for part in parts if family not in ATTENTION_ONLY or not part.active_width]
     return Sizes(
         num_parameters=embeddings + hidden + sum(part.num_parameters for part in parts),
-        adapted_widths=sum(part.adapted_widths for part in parts),
+        adapted_widths=sum(part.adapted_widths for part in adapted),
         cached_values=sum(part.cached for part in parts),
         state_values=sum(part.state for part in parts),
         active_width=sum(part.active_width for part in parts),

@@ -135,6 +135,8 @@ class SlotLayout:
     """New tokens per row, in the order they are packed."""
     starts: tuple[int, ...]
     """Tokens each row already holds."""
+    adapters: tuple[str, ...] = ()
+    """The adapter of each row; none: that of the network."""
     _masks: dict[tuple[int, int | None], torch.Tensor | None] = field(default_factory=dict)
     _waves: tuple[Wave, ...] | None = None
 

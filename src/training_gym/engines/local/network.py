@@ -7,6 +7,7 @@ but checked once, when the model is loaded (`check_parity`).
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,7 +17,9 @@ import torch
 from training_gym.engines.local import attention, recurrence
 from training_gym.engines.local.attention import Layout, PackedLayout, Segment, SlotLayout
 from training_gym.engines.local.cache import SlotCache
-from training_gym.spec.errors import ModelError
+from training_gym.engines.local.routing import BASE, Router, routing
+from training_gym.models.weights.adapters import adapter_names
+from training_gym.spec.errors import EngineError, ModelError, did_you_mean
 
 PARITY_TOLERANCE = 1e-3
 """Largest difference of a log-probability from the model's own forward, in float32."""
@@ -39,6 +42,43 @@ class Network:
         config = self._causal_lm.config.get_text_config()
         self._softcap: float | None = getattr(config, "final_logit_softcapping", None)
         self.vocab_size: int = config.vocab_size
+        self.adapter: str | None = None
+        """The adapter this network is a view of; None: whatever the model has active."""
+        self._router: Router | None = None
+
+    @property
+    def own_adapter(self) -> str:
+        """What requests that name no adapter pass through."""
+        names = adapter_names(self.model)
+        return self.adapter or (names[0] if names else BASE)
+
+    def view(self, adapter: str) -> Network:
+        """The same model with one of its adapters, to be trained or scored beside the others.
+
+        Raises `EngineError` where there is no such adapter.
+        """
+        self.route(adapter)
+        found = copy.copy(self)
+        found.adapter = adapter
+        return found
+
+    def route(self, adapter: str | None) -> str:
+        """The name by which a request's adapter is known; from now on passes may mix adapters.
+
+        Raises `EngineError` where there is no such adapter.
+        """
+        if adapter is None or adapter == self.own_adapter:
+            return self.own_adapter
+        names = adapter_names(self.model)
+        if adapter not in (*names, BASE):
+            raise EngineError(
+                f"the model has no adapter called {adapter!r}",
+                fix=did_you_mean(adapter, (*names, BASE)),
+            )
+        if self._router is None:
+            self._router = Router()
+        self._router.take_over(self.model)
+        return adapter
 
     @property
     def device(self) -> torch.device:
@@ -48,11 +88,14 @@ class Network:
 
     def trainable(self) -> list[tuple[str, torch.nn.Parameter]]:
         """Names and parameters that training changes, in a fixed order."""
-        return [(name, p) for name, p in self.model.named_parameters() if p.requires_grad]
+        found = [(name, p) for name, p in self.model.named_parameters() if p.requires_grad]
+        if self.adapter is None:
+            return found
+        return [(name, p) for name, p in found if f".{self.adapter}." in name]
 
     def hidden(self, ids: torch.Tensor, positions: torch.Tensor, layout: Layout) -> torch.Tensor:
         """Last hidden states (N, hidden) of N packed tokens."""
-        with self._precision():
+        with self._precision(), self._routed(layout, len(ids)):
             output = self._backbone(
                 input_ids=ids.unsqueeze(0),
                 position_ids=positions.unsqueeze(0),
@@ -69,6 +112,19 @@ class Network:
         if self._softcap is not None:
             logits = torch.tanh(logits / self._softcap) * self._softcap
         return logits
+
+    @contextmanager
+    def _routed(self, layout: Layout | None, num_tokens: int) -> Iterator[None]:
+        """Send each segment through its adapter, where there is a choice."""
+        if self._router is None:
+            yield
+            return
+        if isinstance(layout, SlotLayout) and layout.adapters:
+            adapters, lengths = layout.adapters, layout.lengths
+        else:
+            adapters, lengths = (self.own_adapter,), (num_tokens,)
+        with self._router.following(routing(adapters, lengths, self.device)):
+            yield
 
     @contextmanager
     def _precision(self) -> Iterator[None]:
@@ -109,7 +165,8 @@ class Network:
     def _own_logprobs(self, ids: torch.Tensor) -> torch.Tensor:
         try:
             self._causal_lm.set_attn_implementation("eager")
-            logits = self._causal_lm(input_ids=ids.unsqueeze(0), use_cache=False).logits[0]
+            with self._routed(None, len(ids)):
+                logits = self._causal_lm(input_ids=ids.unsqueeze(0), use_cache=False).logits[0]
         finally:
             self._causal_lm.set_attn_implementation(attention.IMPLEMENTATION)
         if not torch.isfinite(logits).all():

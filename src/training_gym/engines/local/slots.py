@@ -26,6 +26,8 @@ class Slot(Generic[R]):
     last_used: int = 0
     mark: int = 0
     """Tokens behind which the row's states were kept; 0: nowhere."""
+    adapter: str = ""
+    """What the tokens went through: rows serve requests for the same adapter only."""
 
 
 class SlotTable(Generic[R]):
@@ -44,10 +46,12 @@ class SlotTable(Generic[R]):
         """Whether one more request can be admitted."""
         return self.num_active < len(self.slots)
 
-    def best_prefix(self, tokens: Sequence[int]) -> tuple[int, int]:
+    def best_prefix(self, tokens: Sequence[int], adapter: str = "") -> tuple[int, int]:
         """Row that serves the longest beginning of `tokens`, and its length; (-1, 0) for none."""
         best, length = -1, 0
         for row, slot in enumerate(self.slots):
+            if slot.adapter != adapter:
+                continue
             reusable = self.reusable(slot.tokens, tokens, slot.mark)
             if reusable > length:
                 best, length = row, reusable
@@ -63,9 +67,9 @@ class SlotTable(Generic[R]):
             return shared
         return max((end for end in (len(held), mark) if end <= shared), default=0)
 
-    def admit(self, owner: R, tokens: Sequence[int]) -> tuple[int, int]:
+    def admit(self, owner: R, tokens: Sequence[int], adapter: str = "") -> tuple[int, int]:
         """Give `owner` a row that holds as much of `tokens` as any does; (row, tokens held)."""
-        source, shared = self.best_prefix(tokens)
+        source, shared = self.best_prefix(tokens, adapter)
         row = self.num_active
         whole = source >= 0 and shared == min(len(self.slots[source].tokens), len(tokens) - 1)
         if source >= row and whole and not self._is_marked(source, shared):
@@ -78,6 +82,7 @@ class SlotTable(Generic[R]):
         slot = self.slots[row]
         slot.tokens = list(tokens[:shared])
         slot.owner = owner
+        slot.adapter = adapter
         self.num_active += 1
         self._touch(row)
         return row, shared
@@ -99,15 +104,19 @@ class SlotTable(Generic[R]):
         self.num_active -= 1
         self._swap(row, self.num_active)
 
-    def forget(self) -> None:
-        """Nothing warm is valid any more; with no request in a row, all is as when it was made."""
-        if self.num_active == 0:
+    def forget(self, adapter: str | None = None) -> None:
+        """Nothing warm is valid any more; with no request in a row, all is as when it was made.
+
+        With `adapter`: of its rows only.
+        """
+        if self.num_active == 0 and adapter is None:
             self.slots = [Slot() for _ in self.slots]
             self._clock = 0
             self.cache.release()
             return
         for slot in self.slots[self.num_active :]:
-            slot.tokens, slot.mark = [], 0
+            if adapter in (None, slot.adapter):
+                slot.tokens, slot.mark = [], 0
 
     def _make_room(self, row: int, source: int) -> int:
         """Put the least useful warm row at `row`; where `source` went to."""
