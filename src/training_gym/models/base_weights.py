@@ -6,6 +6,7 @@ import functools
 import hashlib
 from pathlib import Path
 
+from training_gym.models.architecture import base_of_adapter
 from training_gym.models.safetensors_header import metadata, weight_files
 from training_gym.models.store import file_sha256
 from training_gym.spec.errors import ModelError
@@ -25,6 +26,19 @@ def weights_sha256(folder: Path) -> str:
     """
     lines = "".join(f"{_hash_of(file)}  {file.name}\n" for file in weight_files(folder))
     return hashlib.sha256(lines.encode()).hexdigest()
+
+
+def base_sha256(folder: Path) -> str:
+    """Hash of the weights that an adapter trained from `folder` belongs to.
+
+    Args:
+        folder: a model's, or an adapter's: then its base model's weights count.
+
+    Raises:
+        ModelError: a file is missing.
+    """
+    adapter = not (folder / "config.json").is_file()
+    return weights_sha256(base_of_adapter(folder) if adapter else folder)
 
 
 def _hash_of(file: Path) -> str:

@@ -7,12 +7,19 @@ its adapters loads ours.
 from __future__ import annotations
 
 import copy
+import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from training_gym.models.architecture import base_of_adapter, read_config
-from training_gym.models.base_weights import ADAPTER_WEIGHTS, BASE_KEY, check_base, weights_sha256
+from training_gym.models.adapter_folder import ADAPTER_CONFIG, carry_files, require_adapter
+from training_gym.models.base_weights import (
+    ADAPTER_WEIGHTS,
+    BASE_KEY,
+    base_sha256,
+    check_base,
+)
 from training_gym.models.parameters import ATTENTION_ONLY
 from training_gym.models.weights.quiet import quiet, unusable
 from training_gym.spec.errors import ModelError, did_you_mean
@@ -23,7 +30,6 @@ if TYPE_CHECKING:
     from peft import LoraConfig
     from transformers import PreTrainedModel
 
-ADAPTER_CONFIG = "adapter_config.json"
 DEFAULT = "default"
 """Name of a model's adapter where it has only one."""
 
@@ -147,9 +153,11 @@ def load_adapter(
 
     folder = Path(folder)
     _check_name(model, name)
+    loaded_from = Path(model.config._name_or_path)
+    if loaded_from.is_dir():
+        check_base(folder, loaded_from)
     with unusable(folder), quiet():
         if isinstance(model, PeftModel):
-            check_base(folder, base_of_adapter(folder))
             model.load_adapter(str(folder), adapter_name=name, is_trainable=True)
             adapted: Any = model
         else:
@@ -237,7 +245,7 @@ def save_adapter(
     save_file(
         {key: tensor.detach().cpu().contiguous() for key, tensor in state.items()},
         directory / ADAPTER_WEIGHTS,
-        metadata={"format": "pt", BASE_KEY: weights_sha256(base)},
+        metadata={"format": "pt", BASE_KEY: base_sha256(source)},
     )
     kept = config.base_model_name_or_path, config.inference_mode
     config.base_model_name_or_path, config.inference_mode = str(base.resolve()), True
@@ -245,6 +253,16 @@ def save_adapter(
         config.save_pretrained(directory)
     finally:
         config.base_model_name_or_path, config.inference_mode = kept
+    _order_sets(directory / ADAPTER_CONFIG)
+
+
+def _order_sets(file: Path) -> None:
+    """Sort what `peft` writes in the order of a set: equal adapters become equal files."""
+    config = json.loads(file.read_text(encoding="utf-8"))
+    for name in ("target_modules", "target_parameters"):
+        if isinstance(config.get(name), list):
+            config[name].sort()
+    file.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def config_of(model: Any, name: str) -> Any:
@@ -283,11 +301,18 @@ def merged_state(model: Any, name: str = DEFAULT) -> dict[str, torch.Tensor]:
     return merged
 
 
-def merge_adapter(folder: Path | str, directory: Path | str) -> None:
+def merge_adapter(
+    folder: Path | str, directory: Path | str, *, base: Path | str | None = None
+) -> None:
     """Write the model that an adapter folder amounts to: its base with the adapter added.
 
     The weights keep the base model's type; tokenizer and chat template are the adapter's own where
     it brings them.
+
+    Args:
+        folder: an adapter in `peft`'s layout.
+        directory: where to write.
+        base: the base model's folder; None: the one the adapter names.
 
     Raises:
         ModelError: the folder holds no adapter, or base and adapter do not belong together.
@@ -295,18 +320,14 @@ def merge_adapter(folder: Path | str, directory: Path | str) -> None:
     import torch
 
     from training_gym.models.weights.loading import load_model
-    from training_gym.models.weights.saving import carry_files, save_model
+    from training_gym.models.weights.saving import save_model
 
-    folder, directory = Path(folder), Path(directory)
-    if not (folder / ADAPTER_CONFIG).is_file():
-        raise ModelError(
-            f"{folder} holds no adapter: it has no {ADAPTER_CONFIG}",
-            fix="name an adapter's folder, such as a checkpoint of a run with adapter=Lora(…)",
-        )
-    base = base_of_adapter(folder)
+    folder, directory = require_adapter(folder), Path(directory)
+    base = Path(base) if base is not None else base_of_adapter(folder)
+    check_base(folder, base)
     config = read_config(base)
     dtype = config.get("dtype") or config.get("torch_dtype") or "float32"
-    model: Any = load_model(folder, dtype=dtype, device="cpu")
+    model: Any = load_adapter(load_model(base, dtype=dtype, device="cpu"), folder)
     with quiet(), unusable(folder), torch.no_grad():
         merged = model.merge_and_unload(safe_merge=True)
     save_model(merged, base, directory)

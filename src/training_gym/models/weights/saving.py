@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from training_gym.models.adapter_folder import carry_files
 from training_gym.models.weights.adapters import adapter_names, merged_state, save_adapter
 from training_gym.models.weights.quiet import quiet
 
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel
-
-CARRIED_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "tokenizer.model",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
-    "chat_template.jinja",
-    "chat_template.json",
-    "generation_config.json",
-)
-"""What a model folder holds beside weights and configuration; copied byte for byte."""
-
 
 def save_model(
     model: PreTrainedModel,
@@ -60,13 +45,6 @@ def save_model(
         save_adapter(model, source, directory, name=chosen)
     carry_files(source, directory)
     return "adapter" if chosen is not None and not merge else "full"
-
-
-def carry_files(source: Path, directory: Path) -> None:
-    """Copy what a model folder holds beside weights and configuration, as far as it is there."""
-    for name in CARRIED_FILES:
-        if (source / name).is_file():
-            shutil.copyfile(source / name, directory / name)
 
 
 def _save_whole(
