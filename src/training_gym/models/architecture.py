@@ -173,9 +173,7 @@ def _filled(config: dict[str, Any], where: Path | str) -> dict[str, Any]:
 
 def _without_none(config: dict[str, Any]) -> dict[str, Any]:
     return {
-        name: value
-        for name, value in config.items()
-        if value is not None or name in MAY_BE_ABSENT
+        name: value for name, value in config.items() if value is not None or name in MAY_BE_ABSENT
     }
 
 

@@ -150,7 +150,7 @@ def _gated_delta(config: dict[str, Any]) -> Part:
 def _gemma4(config: dict[str, Any], layer: int) -> Part:
     """Wide heads in global layers; the last layers attend to earlier ones' keys and values."""
     hidden, heads = config["hidden_size"], config["num_attention_heads"]
-    is_global = gemma4_kind(config, layer) == "full_attention"
+    is_global = _gemma4_kind(config, layer) == "full_attention"
     head_dim, key_heads = _gemma4_heads(config, layer, is_global)
     biased = bool(config.get("attention_bias"))
     into = Linear(hidden, heads * head_dim, biased)
@@ -166,8 +166,8 @@ def _gemma4(config: dict[str, Any], layer: int) -> Part:
     )
 
 
-def gemma4_kind(config: dict[str, Any], layer: int) -> str:
-    """Whether a Gemma 4 layer is of `full_attention` or `sliding_attention`; the last one is full."""
+def _gemma4_kind(config: dict[str, Any], layer: int) -> str:
+    """`full_attention` or `sliding_attention`; the last layer of a Gemma 4 is full."""
     if layer == config["num_hidden_layers"] - 1:
         return "full_attention"
     if config.get("layer_types"):

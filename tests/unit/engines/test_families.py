@@ -219,5 +219,5 @@ def test_layers_that_mix_tokens_unseen_are_refused(tmp_path):
     assert network.check_parity() < 1e-5
     for module in model.modules():
         vars(module).pop("forward", None)
-    with pytest.raises(ModelError, match="qwen3_5_text.*differ by"):
+    with pytest.raises(ModelError, match=r"qwen3_5_text.*differ by"):
         network.check_parity()

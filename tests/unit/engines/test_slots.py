@@ -85,7 +85,9 @@ class StatefulRows:
         slot = self.table.slots[row]
         slot.tokens = [*slot.tokens, *tokens]
         spelled = spell(slot.tokens)
-        self.table.cache.keep_states(0, [row], State(spelled.view(1, 1, 1), spelled.view(1, 1, 1, 1)))
+        self.table.cache.keep_states(
+            0, [row], State(spelled.view(1, 1, 1), spelled.view(1, 1, 1, 1))
+        )
 
     def check(self, row):
         slot = self.table.slots[row]

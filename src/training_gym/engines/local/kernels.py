@@ -1,4 +1,4 @@
-"""Attention over keys and values that lie ready: fused where the kernel knows it, else written out."""
+"""Attention over keys and values at hand: fused where a kernel knows it, else written out."""
 
 from __future__ import annotations
 

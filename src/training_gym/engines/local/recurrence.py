@@ -53,7 +53,12 @@ def install(model: torch.nn.Module) -> int:
 
 
 def _forward(
-    module: Any, own: Any, hidden_states: torch.Tensor, *args: Any, layout: Any = None, **options: Any
+    module: Any,
+    own: Any,
+    hidden_states: torch.Tensor,
+    *args: Any,
+    layout: Any = None,
+    **options: Any,
 ) -> torch.Tensor:
     if layout is None:
         result: torch.Tensor = own(hidden_states, *args, **options)

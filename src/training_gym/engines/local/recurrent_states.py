@@ -61,6 +61,7 @@ class PackedStates:
         self._ended: dict[int, State] = {}
 
     def before(self, wave: Wave) -> State | None:
+        """See `States`."""
         members = [self._segments[number] for number in wave.segments]
         if not members[0].prefix:
             return None  # a wave's segments are of one depth
@@ -71,12 +72,14 @@ class PackedStates:
         )
 
     def after(self, wave: Wave, state: State) -> None:
+        """See `States`."""
         for place, number in enumerate(wave.segments):
             start = self._segments[number].start
             if start in self._prefixes:
                 self._ended[start] = State(state.tail[place], state.matrix[place])
 
     def wanted(self, wave: Wave) -> bool:
+        """See `States`."""
         return any(self._segments[number].start in self._prefixes for number in wave.segments)
 
 
@@ -88,15 +91,18 @@ class SlotStates:
         self._layer = layer
 
     def before(self, wave: Wave) -> State | None:
+        """See `States`."""
         starts = [self._layout.starts[number] for number in wave.segments]
         if not any(starts):
             return None
         return self._layout.cache.states(self._layer, self._rows(wave), starts)
 
     def after(self, wave: Wave, state: State) -> None:
+        """See `States`."""
         self._layout.cache.keep_states(self._layer, self._rows(wave), state)
 
     def wanted(self, wave: Wave) -> bool:
+        """See `States`."""
         return True
 
     def _rows(self, wave: Wave) -> list[int]:

@@ -1,4 +1,4 @@
-"""Low-rank adapters beside a model's weights: new ones, saved ones, several of them, merged ones.
+"""Low-rank adapters beside a model's weights: new ones, saved ones, several of them.
 
 Everything is `peft`'s own: its modules in memory, its layout on disk, so that any tool that loads
 its adapters loads ours.
@@ -6,14 +6,13 @@ its adapters loads ours.
 
 from __future__ import annotations
 
-import copy
 import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from training_gym.models.architecture import base_of_adapter, read_config
-from training_gym.models.adapter_folder import ADAPTER_CONFIG, carry_files, require_adapter
+from training_gym.models.adapter_folder import ADAPTER_CONFIG
+from training_gym.models.architecture import base_of_adapter
 from training_gym.models.base_weights import (
     ADAPTER_WEIGHTS,
     BASE_KEY,
@@ -161,9 +160,7 @@ def load_adapter(
             model.load_adapter(str(folder), adapter_name=name, is_trainable=True)
             adapted: Any = model
         else:
-            adapted = PeftModel.from_pretrained(
-                model, folder, adapter_name=name, is_trainable=True
-            )
+            adapted = PeftModel.from_pretrained(model, folder, adapter_name=name, is_trainable=True)
     _make_trainable(adapted)
     config = adapted.peft_config[name]
     saved = {"rank": config.r, "alpha": config.lora_alpha, "dropout": config.lora_dropout}
@@ -269,66 +266,5 @@ def config_of(model: Any, name: str) -> Any:
     """`peft`'s description of one adapter; raises `ModelError` where there is none."""
     names = adapter_names(model)
     if name not in names:
-        raise ModelError(
-            f"the model has no adapter called {name!r}", fix=did_you_mean(name, names)
-        )
+        raise ModelError(f"the model has no adapter called {name!r}", fix=did_you_mean(name, names))
     return model.peft_config[name]
-
-
-def merged_state(model: Any, name: str = DEFAULT) -> dict[str, torch.Tensor]:
-    """The base model's weights with one adapter added, in new tensors: the model stays as it is."""
-    import torch
-    from peft.tuners.tuners_utils import BaseTunerLayer
-
-    config = config_of(model, name)
-    if config.modules_to_save or config.target_parameters:  # more than linear layers
-        whole: Any = copy.deepcopy(model).merge_and_unload(adapter_names=[name])
-        return dict(whole.state_dict())
-    base = model.get_base_model()
-    deltas = {
-        f"{path}.base_layer.weight": layer.get_delta_weight(name)
-        for path, layer in base.named_modules()
-        if isinstance(layer, BaseTunerLayer) and name in layer.lora_A
-    }
-    merged = {}
-    for path, tensor in base.state_dict().items():
-        if ".lora_" in path:
-            continue
-        if path in deltas:  # added in float32, so that small changes are rounded once
-            exact = torch.promote_types(tensor.dtype, torch.float32)
-            tensor = (tensor.to(exact) + deltas[path].to(exact)).to(tensor.dtype)
-        merged[path.replace(".base_layer.", ".")] = tensor
-    return merged
-
-
-def merge_adapter(
-    folder: Path | str, directory: Path | str, *, base: Path | str | None = None
-) -> None:
-    """Write the model that an adapter folder amounts to: its base with the adapter added.
-
-    The weights keep the base model's type; tokenizer and chat template are the adapter's own where
-    it brings them.
-
-    Args:
-        folder: an adapter in `peft`'s layout.
-        directory: where to write.
-        base: the base model's folder; None: the one the adapter names.
-
-    Raises:
-        ModelError: the folder holds no adapter, or base and adapter do not belong together.
-    """
-    import torch
-
-    from training_gym.models.weights.loading import load_model
-    from training_gym.models.weights.saving import save_model
-
-    folder, directory = require_adapter(folder), Path(directory)
-    base = Path(base) if base is not None else base_of_adapter(folder)
-    check_base(folder, base)
-    config = read_config(base)
-    dtype = config.get("dtype") or config.get("torch_dtype") or "float32"
-    model: Any = load_adapter(load_model(base, dtype=dtype, device="cpu"), folder)
-    with quiet(), unusable(folder), torch.no_grad():
-        merged = model.merge_and_unload(safe_merge=True)
-    save_model(merged, base, directory)
-    carry_files(folder, directory)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from training_gym.models.architecture import base_of_adapter, check_causal, read_config
 from training_gym.models.adapter_folder import ADAPTER_CONFIG
+from training_gym.models.architecture import base_of_adapter, check_causal, read_config
 from training_gym.models.base_weights import check_base
 from training_gym.models.safetensors_header import tensor_shapes
 from training_gym.models.weights.adapters import add_adapter, load_adapter

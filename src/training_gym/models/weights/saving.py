@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from training_gym.models.adapter_folder import carry_files
-from training_gym.models.weights.adapters import adapter_names, merged_state, save_adapter
+from training_gym.models.weights.adapters import adapter_names, save_adapter
+from training_gym.models.weights.merged import merged_state
 from training_gym.models.weights.quiet import quiet
 
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel
+
 
 def save_model(
     model: PreTrainedModel,
