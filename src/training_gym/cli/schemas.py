@@ -122,6 +122,8 @@ SCHEMAS: dict[str, dict[str, str]] = {
         "download_mb": "size of those, or null",
     },
     "models.pull/1": {"name": "the model", "path": "the folder it lies in"},
+    "models.merge/1": {"adapter": "the adapter", "path": "folder of the merged model"},
+    "models.export/1": {"adapter": "the adapter", "path": "folder of the copy"},
     "init/1": {
         "template": "which one",
         "files": "what was written; the definition first",

@@ -22,6 +22,7 @@ from training_gym.engines.local.sampler import LocalSampler
 from training_gym.engines.local.state import Progress
 from training_gym.engines.local.trainer import LocalTrainer
 from training_gym.models import catalogue
+from training_gym.models.base_weights import base_sha256
 from training_gym.models.weights import load_codec, load_model, save_model
 from training_gym.records.checkpoints import Checkpoint, latest_valid, require_whole
 from training_gym.records.recorder import Recorder
@@ -92,6 +93,7 @@ class Assembly:
             recorder=self.recorder,
             requests=self.requests,
             weights_kind=self._weights_kind,
+            base_sha256=lambda: base_sha256(source) if self.recipe.adapter else None,
             failures=self._failures,
             start_cold=self.sampler.forget,
             saved=checkpoint,
