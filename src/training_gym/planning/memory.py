@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from training_gym.spec.algorithms import SFT
+from training_gym.spec.algorithms import GivenAnswers
 from training_gym.spec.plan import Architecture, Machine, MemoryEstimate
 from training_gym.spec.recipe import LocalEngine, Lora
 from training_gym.spec.run import RunSpec
@@ -132,8 +132,8 @@ def _cache_bytes(run: RunSpec, architecture: Architecture, width: int, shape: Sh
 
 
 def samples(run: RunSpec) -> bool:
-    """Whether the run draws tokens at all: supervised training does only to be evaluated."""
-    return not isinstance(run.recipe.algorithm, SFT) or bool(run.evaluations)
+    """Whether the run draws tokens at all: with given answers it does only to be evaluated."""
+    return not isinstance(run.recipe.algorithm, GivenAnswers) or bool(run.evaluations)
 
 
 def _process_gib(run: RunSpec, machine: Machine) -> float:
