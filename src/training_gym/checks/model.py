@@ -21,6 +21,12 @@ def model_can_be_read(subject: Subject) -> Iterator[Finding]:
         yield from _damaged_weights(subject.model)
 
 
+def companion_can_be_read(subject: Subject) -> Iterator[Finding]:
+    """`model.companion`: the teacher or the reference policy is not found or not understood."""
+    if isinstance(subject.companion_parameters, GymError):
+        yield raised("model.companion", subject.companion_parameters)
+
+
 def _damaged_weights(folder: Path) -> Iterator[Finding]:
     """`model.damaged`: files of weights are missing, or not what their headers promise."""
     from training_gym.models.safetensors_header import tensor_shapes

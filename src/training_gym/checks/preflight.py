@@ -31,6 +31,7 @@ CHECKS: tuple[Check, ...] = (
     definition.evaluations_can_run,
     definition.checkpoint_is_whole,
     model.model_can_be_read,
+    model.companion_can_be_read,
     surroundings.disk_has_room,
     data.tasks_can_be_loaded,
     data.tasks_suit_the_algorithm,

@@ -74,9 +74,10 @@ def estimate_memory(
     trained = adapted if adapter else architecture.num_parameters
     # Weights are held in float32; computing in bfloat16 casts each of them once a pass.
     held = 4 if width == 4 else 6
+    beside = architecture.companion_parameters
     packed = max(shape.token_budget, shape.sequence_tokens)
     return MemoryEstimate(
-        weights_gib=held * (architecture.num_parameters + adapted) / GIB,
+        weights_gib=held * (architecture.num_parameters + adapted + beside) / GIB,
         gradients_gib=4 * trained / GIB,
         optimizer_gib=8 * trained / GIB,  # AdamW's two moments, in float32
         activations_gib=packed * activation_bytes_per_token(architecture, width) / GIB,

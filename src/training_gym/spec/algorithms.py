@@ -289,11 +289,3 @@ def needs_a_group(algorithm: Settings) -> bool:
     if isinstance(algorithm, ReinforcePlusPlus):
         return algorithm.group_baseline
     return isinstance(algorithm, GroupCompared)
-
-
-def held_reference(algorithm: Settings) -> tuple[bool, str | None]:
-    """Whether a reference policy is needed, and the model named for it, if one is."""
-    if isinstance(algorithm, DPO):
-        return True, algorithm.reference
-    kl = algorithm.kl if isinstance(algorithm, PolicyGradient) else None
-    return kl is not None, None if kl is None else kl.reference

@@ -39,6 +39,8 @@ class Architecture(Settings):
     tied_embeddings: bool
     experts: int = 0
     experts_per_token: int = 0
+    companion_parameters: int = 0
+    """Of a frozen model held beside it: a reference policy, a teacher."""
 
 
 class MemoryEstimate(Settings):

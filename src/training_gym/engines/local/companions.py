@@ -16,7 +16,8 @@ from training_gym.engines.local.network import Network
 from training_gym.engines.local.packing import MicroBatch, Row, micro_batches
 from training_gym.models import catalogue
 from training_gym.models.weights import load_codec, load_model
-from training_gym.spec.algorithms import Distill, FullVocabulary, held_reference
+from training_gym.spec.algorithms import Distill, FullVocabulary
+from training_gym.spec.companions import companion_name, needs_reference
 from training_gym.spec.episodes import Trajectory
 from training_gym.spec.errors import EngineError
 from training_gym.spec.recipe import Recipe
@@ -97,9 +98,9 @@ def load_companions(
                 fix="distil with loss=SampledTokens(), or take a teacher of the same family",
             )
         return Companions(_frozen(folder, recipe), None if same else teacher)
-    needed, named = held_reference(algorithm)
-    if not needed:
+    if not needs_reference(algorithm):
         return Companions()
+    named = companion_name(algorithm)
     if named is None and recipe.adapter is not None:
         return Companions(AdapterOff(network))
     return Companions(_frozen(start if named is None else catalogue.resolve(named), recipe))
