@@ -34,8 +34,11 @@ MAX_TOKENS, TEMPERATURE = 12, 0.9
 WITH_SAMPLER = {"use_vllm": True}
 """TRL corrects for its sampler only where that is vLLM; what vLLM would return is given to it."""
 
+OTHER_REFERENCE = {"reference": True}
+"""The reference is another model, not the policy's start, so that the first KL is not zero."""
+
 POLICY = {
-    "grpo": (GRPO(), {"loss_type": "grpo"}),
+    "grpo": (GRPO(), {}),
     "grpo_without_std": (GRPO(normalize_by_std=False), {"scale_rewards": "none"}),
     "dual_clip": (GRPO(dual_clip=1.3, clip_low=0.1, clip_high=0.1), {"delta": 1.3, "epsilon": 0.1}),
     "dr_grpo": (DrGRPO(), {"loss_type": "dr_grpo", "scale_rewards": "none"}),
@@ -45,10 +48,13 @@ POLICY = {
         {"importance_sampling_level": "sequence", "epsilon": 0.05},
     ),
     "cispo": (CISPO(ratio_max=1.2), {"loss_type": "cispo", "epsilon_high": 1.2}),
-    "kl_plain": (GRPO(kl=LossKL(coefficient=0.3, gradient="plain")), {"beta": 0.3}),
+    "kl_plain": (
+        GRPO(kl=LossKL(coefficient=0.3, gradient="plain")),
+        {"beta": 0.3, "use_bias_correction_kl": False, **OTHER_REFERENCE},
+    ),
     "kl_exact": (
         GRPO(kl=LossKL(coefficient=0.3)),
-        {"beta": 0.3, "use_bias_correction_kl": True},
+        {"beta": 0.3, "use_bias_correction_kl": True, **OTHER_REFERENCE},
     ),
     "entropy": (
         DAPO(entropy_coefficient=0.05),
@@ -81,7 +87,10 @@ POLICY = {
         },
     ),
     "rloo": (RLOO(), {"rloo": True, "beta": 0.0}),
-    "rloo_kl": (RLOO(kl=RewardKL(coefficient=0.2)), {"rloo": True, "beta": 0.2}),
+    "rloo_kl": (
+        RLOO(kl=RewardKL(coefficient=0.2)),
+        {"rloo": True, "beta": 0.2, **OTHER_REFERENCE},
+    ),
 }
 PAIRS = {
     "dpo": (DPO(beta=0.3), {"loss_type": "sigmoid"}),
@@ -117,9 +126,8 @@ def equal(found, expected):
 
 
 @pytest.mark.parametrize("name", POLICY)
-def test_policy_losses_are_what_trl_said(ours, name):
-    algorithm, settings = POLICY[name]
-    agree(ours(algorithm, mismatch="use_vllm" in settings), name)
+def test_policy_losses_are_what_trl_said(ours_as_in, name):
+    agree(ours_as_in(*POLICY[name]), name)
 
 
 @pytest.mark.parametrize("name", [*PAIRS, "sft"])
@@ -147,6 +155,17 @@ def teacher(model_folder, tmp_path):
             parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
     save_model(model, model_folder, tmp_path / "teacher")
     return tmp_path / "teacher"
+
+
+@pytest.fixture
+def ours_as_in(ours, teacher):
+    """Our loss on the batch that TRL's settings describe."""
+
+    def go(algorithm, settings):
+        reference = teacher if "reference" in settings else None
+        return ours(algorithm, mismatch="use_vllm" in settings, teacher=reference)
+
+    return go
 
 
 def answers_batch(trainer, rows):
@@ -206,14 +225,18 @@ def tokenizer(model_folder):
 
 
 @pytest.fixture
-def trl_policy(trl, plain_model, tokenizer, tokens, policy, rows_of_tokens, tmp_path):
+def trl_policy(trl, plain_model, teacher, tokenizer, tokens, policy, rows_of_tokens, tmp_path):
     """A GRPO or RLOO trainer of TRL whose sampler returns our tokens; its own loss inputs."""
     from datasets import Dataset
+    from transformers import AutoModelForCausalLM
 
     def go(settings):
-        settings = dict(settings)
+        settings = {"loss_type": "grpo", **settings}
         sampler = settings.pop("use_vllm", False)
         rloo = settings.pop("rloo", False)
+        reference = settings.pop("reference", False)
+        if rloo:
+            del settings["loss_type"]
         config, trainer = (
             (trl.RLOOConfig, trl.RLOOTrainer) if rloo else (trl.GRPOConfig, trl.GRPOTrainer)
         )
@@ -233,6 +256,9 @@ def trl_policy(trl, plain_model, tokenizer, tokens, policy, rows_of_tokens, tmp_
             train_dataset=Dataset.from_list([{"prompt": "a"}, {"prompt": "b"}]),
             processing_class=tokenizer,
         )
+        if reference:
+            other = AutoModelForCausalLM.from_pretrained(teacher, dtype=torch.float32)
+            made.ref_model.load_state_dict(other.state_dict())
         made.use_vllm = sampler
         made.current_gradient_accumulation_steps = 1
         prompts = [list(row.token_ids[: row.prompt_length]) for row in rows_of_tokens]
@@ -259,13 +285,13 @@ def trl_policy(trl, plain_model, tokenizer, tokens, policy, rows_of_tokens, tmp_
 @TRL
 @pytest.mark.slow
 @pytest.mark.parametrize("name", POLICY)
-def test_policy_losses_equal_trl(ours, trl_policy, differentiated, move, name):
+def test_policy_losses_equal_trl(ours_as_in, trl_policy, differentiated, move, name):
     algorithm, settings = POLICY[name]
     trainer, inputs = trl_policy(settings)
     move(trainer.model)
     expected = differentiated(trainer._compute_loss(trainer.model, inputs), trainer.model)
     keep(name, expected)
-    equal(ours(algorithm, mismatch="use_vllm" in settings), expected)
+    equal(ours_as_in(algorithm, settings), expected)
 
 
 def rows_in(batch):

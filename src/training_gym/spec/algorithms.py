@@ -94,6 +94,7 @@ class DAPO(Clipped, GroupCompared):
     overlong_buffer_tokens: int = Field(0, ge=0)
     """Answers within so many tokens of the limit lose reward linearly, up to the penalty."""
     overlong_penalty: float = Field(1.0, ge=0, allow_inf_nan=False)
+    """Reward that an answer at the limit has lost."""
 
     @model_validator(mode="after")
     def _nothing_is_idle(self) -> DAPO:
@@ -204,7 +205,10 @@ class FullVocabulary(Settings):
 
 
 class Distill(Settings):
-    """On-policy distillation: the student answers, a teacher says how it would have."""
+    """On-policy distillation: the student answers, a teacher says how it would have.
+
+    Agarwal et al. 2023, arXiv:2306.13649; Gu et al. 2023, arXiv:2306.08543.
+    """
 
     kind: Literal["distill"] = "distill"
     teacher: str

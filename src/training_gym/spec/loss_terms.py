@@ -43,6 +43,7 @@ class LossKL(_KL):
 
     kind: Literal["loss"] = "loss"
     estimator: KLEstimator = "k3"
+    """All three are right with `exact`; k3 varies least where the policies are near."""
     gradient: Literal["exact", "plain"] = "exact"
     """`exact`: weighted with the ratio of policy and sampler, so that the expected gradient is that
     of the reverse KL with every estimator, off-policy too (as in DeepSeek-V3.2, arXiv:2512.02556);
@@ -71,6 +72,7 @@ class TIS(Settings):
     level: CorrectionLevel = "token"
     """`sequence`: w is the product over the trajectory's sampled tokens."""
     cap: float = Field(2.0, gt=0, allow_inf_nan=False)
+    """Larger weights count as this."""
 
 
 class MIS(Settings):
@@ -81,7 +83,9 @@ class MIS(Settings):
 
     kind: Literal["mis"] = "mis"
     level: CorrectionLevel = "sequence"
+    """`sequence`: w is the product over the trajectory's sampled tokens."""
     cap: float = Field(2.0, gt=0, allow_inf_nan=False)
+    """Larger weights count as 0."""
 
 
 class IcePop(Settings):
@@ -92,7 +96,9 @@ class IcePop(Settings):
 
     kind: Literal["icepop"] = "icepop"
     floor: float = Field(0.5, gt=0, allow_inf_nan=False)
+    """Smaller weights count as 0."""
     cap: float = Field(5.0, gt=0, allow_inf_nan=False)
+    """Larger weights count as 0."""
 
     @model_validator(mode="after")
     def _bounds_are_ordered(self) -> IcePop:
