@@ -82,7 +82,9 @@ class RunSpec(Settings):
             raise ValueError(f"two evaluations are called {twice!r}")
         if isinstance(self.recipe.algorithm, GivenAnswers) and self.environment is not None:
             kind = self.recipe.algorithm.__class__.__name__
-            raise ValueError(f"{kind} learns from given answers: leave environment out")
+            raise ValueError(
+                f"with given answers ({kind}) no episodes are played: leave environment out"
+            )
         return self
 
     @property

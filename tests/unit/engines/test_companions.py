@@ -72,7 +72,7 @@ def test_without_one_it_is_a_frozen_copy(network, tiny_folder, codec):
 @pytest.fixture
 def other(tmp_path):
     """A model that has tokens of its own."""
-    return tiny_model(tmp_path / "other", seed=3, extra_tokens=("ab", "cde", "é"))
+    return tiny_model(tmp_path / "other", seed=3, extra_tokens=("ab", "cde", "∑"))
 
 
 def test_vocabularies_are_told_apart(codec, other, tiny_folder):
@@ -91,7 +91,7 @@ def test_ends_of_tokens_in_a_text(codec, other):
     bytewise = text_ends(codec, codec.encode(text), text)
     assert bytewise == [1, 2, 3, None, 4, None, None, 5, *range(6, 26)]
     theirs = load_codec(other)
-    assert text_ends(theirs, theirs.encode(text), text) == [1, 3, 4, None, None, 5, *range(6, 26)]
+    assert text_ends(theirs, theirs.encode(text), text) == [1, 3, None, 4, 5, *range(6, 26)]
 
 
 def groups_of(*trajectories, prompt):

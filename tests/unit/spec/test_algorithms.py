@@ -99,5 +99,5 @@ def test_companions(algorithm, needed, name):
 
 
 def test_learning_from_answers_plays_no_episodes():
-    with pytest.raises(SpecError, match="DPO learns from given answers"):
+    with pytest.raises(SpecError, match=r"with given answers \(DPO\) no episodes"):
         RunSpec(model="m", dataset=["a"], environment="envs:Game", recipe="dpo")

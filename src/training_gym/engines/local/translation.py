@@ -31,7 +31,7 @@ def teacher_advantages(groups: Sequence[Group], columns: Columns) -> list[list[f
     found = []
     for trajectory, teacher in zip(trajectories, columns["reference_logprobs"], strict=True):
         pairs = zip(trajectory.logprobs, teacher, trajectory.loss_mask, strict=True)
-        found.append([ours and theirs - own for own, theirs, ours in pairs])
+        found.append([theirs - own if ours else 0.0 for own, theirs, ours in pairs])
     return found
 
 
