@@ -35,17 +35,23 @@ def test_it_trains(define, play, tiny, name, adapter):
     assert all("drift_rate" in values for values in metrics)
 
 
-PAIRS = '[{"prompt": f"Say {n}.", "chosen": "yes", "rejected": "no"} for n in range(8)]'
+PAIRS = """
+from training_gym import DPO, Recipe, SimPO, TrainConfig
+
+config = TrainConfig(
+    model={model!r},
+    dataset=[{{"prompt": f"Say {{n}}.", "chosen": "yes", "rejected": "no"}} for n in range(8)],
+    recipe=Recipe(
+        algorithm={algorithm}, num_steps=2, prompts_per_batch=4, engine={{"threads": 1}}
+    ),
+)
+"""
 
 
-@pytest.mark.parametrize("algorithm", ["dpo", "simpo"])
-def test_preferences_are_learned_from_rows_in_memory(define, play, algorithm):
-    file = define(dataset=PAIRS)
-    text = file.read_text().replace("    reward=reward,\n", "")
-    file.write_text(text.replace("recipe=Recipe(", "recipe=Recipe(algorithm=ALGORITHM,")
-                    .replace("group_size=4,", "").replace("max_response_tokens=4,", "")
-                    .replace("import math", "import math\nfrom training_gym import DPO, SimPO\n"
-                             f"ALGORITHM = {'DPO()' if algorithm == 'dpo' else 'SimPO()'}"))  # fmt: skip
+@pytest.mark.parametrize("algorithm", ["DPO()", "SimPO()"])
+def test_preferences_are_learned_from_rows_in_memory(play, tiny, tmp_path, algorithm):
+    file = tmp_path / f"pairs_{algorithm[:3].lower()}.py"
+    file.write_text(PAIRS.format(model=str(tiny), algorithm=algorithm))
     played = play(file)
     assert played.code == 0, played.error
     metrics = [record["values"] for record in read_stream(played.run, "metrics")]
