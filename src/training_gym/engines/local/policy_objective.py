@@ -32,11 +32,15 @@ class PolicyImprovement:
         everything = slice(None)
         entropy = self._algorithm.entropy_coefficient
         by_token = self._algorithm.ratio == "token"
+        correction = self._known_correction(micro)
+
+        def surrogate(logprobs: torch.Tensor, part: slice) -> torch.Tensor:
+            return self._loss(micro, logprobs, part, correction)
 
         def by_chunk(chunk: Chunk) -> torch.Tensor:
             loss = torch.zeros((), device=chunk.logits.device)
             if by_token:
-                loss = loss + self._loss(micro, chunk.logprobs, chunk.part)
+                loss = loss + surrogate(chunk.logprobs, chunk.part)
             if entropy:
                 spread = divergences.entropies(chunk.logits)
                 loss = loss - entropy * (micro.weights[chunk.part] * spread).sum()
@@ -44,15 +48,33 @@ class PolicyImprovement:
 
         return LossParts(
             by_chunk=by_chunk if by_token or entropy else None,
-            joint=None if by_token else lambda found: self._loss(micro, found, everything),
+            joint=None if by_token else lambda found: surrogate(found, everything),
             by_state=None if self._value_head is None else lambda seen: self._values(micro, seen),
         )
 
-    def _loss(self, micro: MicroBatch, logprobs: torch.Tensor, part: slice) -> torch.Tensor:
+    def _known_correction(self, micro: MicroBatch) -> torch.Tensor | None:
+        """Weights of all targets (M,), where they depend on columns alone.
+
+        Those by sequence always do: a chunk may end within a trajectory.
+        """
+        correction, old = self._algorithm.correction, micro.columns.get("old_logprobs")
+        if correction is None or old is None:
+            return None
+        return corrections.correction_weights(old, micro.sampler_logprobs, micro.rows, correction)
+
+    def _loss(
+        self,
+        micro: MicroBatch,
+        logprobs: torch.Tensor,
+        part: slice,
+        correction: torch.Tensor | None,
+    ) -> torch.Tensor:
         """Surrogate and KL of some targets, or of all."""
         algorithm = self._algorithm
         old, weights = self._old(micro, logprobs, part), micro.weights[part]
-        if algorithm.correction is not None:
+        if correction is not None:
+            weights = weights * correction[part]
+        elif algorithm.correction is not None:
             weights = weights * corrections.correction_weights(
                 old, micro.sampler_logprobs[part], micro.rows[part], algorithm.correction
             )
