@@ -49,7 +49,7 @@ def moved(model, seed=5):
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for _, parameter in sorted(model.named_parameters()):
-            parameter.add_(0.01 * torch.randn(parameter.shape, generator=generator))
+            parameter.add_(0.02 * torch.randn(parameter.shape, generator=generator))
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ STORE_PARITY=1, keep its numbers; the fast ones compare with what was kept.
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -22,6 +23,7 @@ from training_gym.spec.algorithms import (
     Distill,
     DrGRPO,
     FullVocabulary,
+    SimPO,
 )
 from training_gym.spec.engine import TrainingBatch
 from training_gym.spec.episodes import PROMPT, SAMPLED, Trajectory
@@ -88,8 +90,8 @@ POLICY = {
     ),
     "rloo": (RLOO(), {"rloo": True, "beta": 0.0}),
     "rloo_kl": (
-        RLOO(kl=RewardKL(coefficient=0.2)),
-        {"rloo": True, "beta": 0.2, **OTHER_REFERENCE},
+        RLOO(kl=RewardKL(coefficient=0.1)),
+        {"rloo": True, "beta": 0.1, **OTHER_REFERENCE},
     ),
 }
 PAIRS = {
@@ -130,10 +132,10 @@ def test_policy_losses_are_what_trl_said(ours_as_in, name):
     agree(ours_as_in(*POLICY[name]), name)
 
 
-@pytest.mark.parametrize("name", [*PAIRS, "sft"])
+@pytest.mark.parametrize("name", [*PAIRS, "simpo", "sft"])
 def test_losses_of_given_answers_are_what_trl_said(ours_on_answers, name):
     rows = stored(name)["rows"]
-    algorithm = PAIRS[name][0] if name in PAIRS else SFT()
+    algorithm = PAIRS[name][0] if name in PAIRS else {"simpo": SimPO(), "sft": SFT()}[name]
     agree(ours_on_answers(algorithm, lambda trainer: answers_batch(trainer, rows)), name)
 
 
@@ -336,6 +338,34 @@ def test_preference_losses_equal_trl(
     expected = differentiated(trainer.compute_loss(trainer.model, batch), trainer.model)
     keep(name, expected, rows=pairs)
     equal(ours_on_answers(algorithm, lambda made: answers_batch(made, pairs)), expected)
+
+
+@TRL
+@pytest.mark.slow
+def test_simpo_equals_trl(ours_on_answers, trl, plain_model, tokenizer, differentiated, move):
+    from trl.experimental.cpo import CPOTrainer
+
+    pairs = []
+    for example in EXAMPLES:
+        prompt = tokenizer.encode(example["prompt"])
+        for name in ("chosen", "rejected"):
+            answer = [*tokenizer.encode(example[name]), tokenizer.eos_token_id]
+            pairs.append(([*prompt, *answer], [0] * len(prompt) + [1] * len(answer)))
+    move(plain_model)
+    means = []
+    for ids, mask in pairs:
+        tokens = torch.tensor([ids])
+        scores = plain_model(input_ids=tokens).logits[0, :-1].log_softmax(-1)
+        chosen = scores.gather(1, tokens[0, 1:, None]).squeeze(1)
+        means.append(chosen[torch.tensor(mask[1:]) == 1].mean())
+    side = SimpleNamespace(
+        alpha=0.0, beta=2.0, simpo_gamma=1.0, label_smoothing=0.0, loss_type="simpo",
+        accelerator=SimpleNamespace(device="cpu"),
+    )  # fmt: skip
+    losses, _, _ = CPOTrainer.cpo_loss(side, torch.stack(means[::2]), torch.stack(means[1::2]))
+    expected = differentiated(losses.mean(), plain_model)
+    keep("simpo", expected, rows=pairs)
+    equal(ours_on_answers(SimPO(), lambda made: answers_batch(made, pairs)), expected)
 
 
 @TRL

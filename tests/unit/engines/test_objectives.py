@@ -1,4 +1,4 @@
-"""Whatever an algorithm couples, how a batch is cut into micro-batches and chunks changes nothing."""
+"""Whatever an algorithm couples: how a batch is cut into micro-batches and chunks is no matter."""
 
 import pytest
 import torch
