@@ -18,6 +18,7 @@ from training_gym.jobs.capture import (
 from training_gym.models.catalogue import CATALOGUE, find
 from training_gym.planning.origins import origins_of
 from training_gym.spec.code import Code
+from training_gym.spec.companions import companion_name, with_companion
 from training_gym.spec.datasets import FileDataset, HuggingFaceDataset, RowsDataset
 from training_gym.spec.errors import DataError
 from training_gym.spec.plan import Origin as ValueOrigin
@@ -49,6 +50,10 @@ def define(config: RunSpec, origin: Origin, staging: Path, user_paths: Set[str])
     files: Files = {}
     values = {name: getattr(config, name) for name in config.model_fields_set}
     values["model"] = _model(config.model, origin.folder)
+    named = companion_name(config.recipe.algorithm)
+    if named is not None:
+        absolute = with_companion(config.recipe.algorithm, _model(named, origin.folder))
+        values["recipe"] = config.recipe.changed(algorithm=absolute)
     if config.resume_from_checkpoint is not None:
         checkpoint = origin.folder / Path(config.resume_from_checkpoint).expanduser()
         values["resume_from_checkpoint"] = str(checkpoint.resolve())

@@ -19,7 +19,10 @@ class _Rows(Settings):
     input_column: str = "prompt"
     """Column with the prompt."""
     output_column: str | None = "answer"
-    """Column with the expected answer; None: the tasks have none."""
+    """Column with the expected answer; None: the tasks have none. Rows with `chosen` and a rejected
+    answer need not name it."""
+    rejected_column: str | None = "rejected"
+    """Column with the answer to avoid, for learning preferences; rows without it have none."""
     input_format: InputFormat = "text"
     """`text`: one user message; `messages`: a list of role and content; `raw`: completed as is."""
     system_prompt: str | None = None

@@ -105,6 +105,8 @@ class Episode(Settings):
     duration_s: float = 0.0
     retries: int = 0
     """Times this episode was played again after an infrastructure failure."""
+    forks: int = 0
+    """Requests whose history differed from the recorded tokens, so that a new path began."""
 
     @property
     def completion(self) -> str:
