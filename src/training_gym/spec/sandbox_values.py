@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
-from pydantic import ConfigDict, Field, field_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from training_gym.spec.errors import did_you_mean
 from training_gym.spec.sandbox_errors import FAILURES, REMEDIES, Failure, SandboxUnsupported
@@ -123,9 +123,12 @@ class SandboxSpec(Settings):
 
 
 class ExecRequest(Settings):
-    """One command."""
+    """One command: a program with its arguments, or Python source."""
 
-    argv: tuple[str, ...] = Field(min_length=1)
+    argv: tuple[str, ...] = ()
+    code: str = ""
+    """Python source instead of a program: run in a warm interpreter with the standard library where
+    the provider keeps one for the image (milliseconds), else by the image's `python3 -c`."""
     stdin: bytes = b""
     env: dict[str, str] = {}
     """Added to the sandbox's environment."""
@@ -139,6 +142,12 @@ class ExecRequest(Settings):
     """Kept of stdout and of stderr, each; more is counted and dropped."""
     kill_output_bytes: int = Field(64 * MIB, gt=0)
     """Written in all before the command is killed: failure `output_limit`."""
+
+    @model_validator(mode="after")
+    def _one_of(self) -> Self:
+        if bool(self.argv) == bool(self.code):
+            raise ValueError("exactly one of argv and code is needed")
+        return self
 
 
 Stream = Literal["stdout", "stderr"]
