@@ -89,20 +89,22 @@ def spares(outstanding: float, blocking: float) -> int:
     return high
 
 
+_GRID = math.log(1.01)
+
+
 @lru_cache(maxsize=4096)
-def _spares_cached(outstanding: float, blocking: float) -> int:
-    return spares(outstanding, blocking)
+def _spares_on_grid(step: int, blocking: float) -> int:
+    return spares(math.exp(step * _GRID), blocking)
 
 
 def quick_spares(outstanding: float, blocking: float) -> int:
-    """`spares` of the mean rounded up to three digits: never fewer, and remembered.
+    """`spares` of the mean rounded up by at most 1 %: never fewer, and remembered.
 
     For a pool that asks again at every event.
     """
-    if outstanding <= 0.0:
+    if outstanding <= 1e-6:
         return 1
-    digits = 10.0 ** (math.floor(math.log10(outstanding)) - 2)
-    return _spares_cached(math.ceil(outstanding / digits) * digits, blocking)
+    return _spares_on_grid(math.ceil(math.log(outstanding) / _GRID), blocking)
 
 
 def idle_spares(outstanding: float, buffer: int) -> float:
