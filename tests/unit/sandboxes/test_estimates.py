@@ -36,7 +36,7 @@ def test_its_stated_uncertainty_is_the_true_one():
         for now in arrivals(8.0, 60.0, seed):
             rate.record(now)
         rates.append(rate.per_s(60.0))
-        uppers.append(rate.upper_per_s(60.0, 1.0) - rate.per_s(60.0))
+        uppers.append(rate.upper_per_s(60.0) - rate.per_s(60.0))
     assert statistics.fmean(uppers) == pytest.approx(statistics.stdev(rates), rel=0.2)
 
 

@@ -33,13 +33,13 @@ class ArrivalRate:
         """The estimate; a young counter is divided by the part of its window it has seen."""
         return self._weight(now) / self._exposure_s(now)
 
-    def upper_per_s(self, now: float, deviations: float = 1.0) -> float:
-        """The estimate plus so many of its standard deviations.
+    def upper_per_s(self, now: float) -> float:
+        """The estimate plus its standard deviation.
 
         For Poisson arrivals the forgetting counter has half the variance of its mean.
         """
         weight = self._weight(now)
-        return max(0.0, weight + deviations * math.sqrt(weight / 2.0)) / self._exposure_s(now)
+        return (weight + math.sqrt(weight / 2.0)) / self._exposure_s(now)
 
     def _weight(self, now: float) -> float:
         return self._count * math.exp(-max(0.0, now - self._last) / self._window_s)

@@ -68,10 +68,10 @@ class Shelf:
     def rate_per_s(self, now: float) -> float:
         """Acquires a second, on the safe side.
 
-        The slow counter with its uncertainty added, or the quick one with its own taken off:
-        a rise shows in a few seconds, and noise does not look like a rise.
+        The slow counter with its uncertainty added, or the quick one if that is higher: a rise
+        shows within seconds, while a lull does not sell the stock.
         """
-        return max(self._slow.upper_per_s(now, 1.0), self._quick.upper_per_s(now, -1.0))
+        return max(self._slow.upper_per_s(now), self._quick.per_s(now))
 
     def lead_s(self, now: float) -> float:
         """Seconds an order takes: the smoothed mean, or longer if those under way are older."""
