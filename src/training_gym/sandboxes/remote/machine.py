@@ -71,12 +71,13 @@ _QUOTA = re.compile(
 def refusal(provider: str, text: str, *, retry_after_s: float | None = None) -> SandboxError | None:
     """A rate limit or a quota, recognised by the message: some providers tell them no other way."""
     line = text.strip().split("\n")[0][:200]
-    if _QUOTA.search(text):
+    is_rate = _RATE.search(text) is not None
+    if not is_rate and _QUOTA.search(text):
         return QuotaExceeded(
             f"{provider} holds no more sandboxes for this account: {line}",
             fix="set max_live of the pool to what the account may hold, or raise the account's",
         )
-    if _RATE.search(text):
+    if is_rate:
         return RateLimited(
             f"{provider} creates no faster: {line}",
             fix="set creates_per_s of the pool to what the account may create",

@@ -59,8 +59,9 @@ def execute(
 ) -> str:
     """Run a command with stdin from a file and both outputs into files, within its limits.
 
-    The watcher kills the command's whole process group at its time or output limit; what is left
-    of the group at the end is killed too.
+    The command leads a session of its own (by `setsid`, which `set -m` cannot stand in for without
+    a terminal). A watcher kills the whole of it at its time or output limit; what is left of it at
+    the end is killed too.
     """
     argv = request.argv or ("python3", "-c", request.code)
     environment = {"PATH": _PATH, "HOME": workspace, **spec.env, **request.env}
@@ -72,11 +73,11 @@ D={folder}; mkdir -p "$D"; cd {shlex.quote(workspace)} && cd {shlex.quote(reques
   echo "127 - 0 0 0"; exit 0; }}
 : >"$D/out"; : >"$D/err"; [ -f "$D/in" ] || : >"$D/in"; : >"$D/why"
 B=$(date +%s)
-set -m
-{{ {command}; }} <"$D/in" >"$D/out" 2>"$D/err" &
+S=$(command -v setsid)
+$S {command} <"$D/in" >"$D/out" 2>"$D/err" &
 P=$!
-set +m
-echo "$P" >"$D/pid"
+K=${{S:+-}}$P
+echo "$K" >"$D/pid"
 ( N=0
 while :; do
   sleep 0.1
@@ -85,11 +86,11 @@ while :; do
   elif [ $(( $(wc -c <"$D/out") + $(wc -c <"$D/err") )) -gt {request.kill_output_bytes} ]; then
     W=output_limit
   else continue; fi
-  echo $W >"$D/why"; kill -s KILL -- "-$P"; exit
+  echo $W >"$D/why"; kill -s KILL -- "$K"; exit
 done ) >/dev/null 2>&1 &
 G=$!
 wait "$P" 2>/dev/null; R=$?
-kill -s KILL "$G" 2>/dev/null; kill -s KILL -- "-$P" 2>/dev/null
+kill -s KILL "$G" 2>/dev/null; kill -s KILL -- "$K" 2>/dev/null
 W=$(cat "$D/why")
 echo "$R ${{W:--}} $(( $(date +%s) - B )) $(wc -c <"$D/out") $(wc -c <"$D/err")"
 head -c {min(INLINE_BYTES, request.max_output_bytes)} "$D/out" | base64 | tr -d '\\n'; echo
@@ -115,7 +116,7 @@ def finished(output: str) -> Finished:
 
 def kill(folder: str) -> str:
     """End a command that `execute` runs."""
-    return f'P=$(cat {folder}/pid 2>/dev/null) && kill -s KILL -- "-$P"; true'
+    return f'K=$(cat {folder}/pid 2>/dev/null) && kill -s KILL -- "$K"; true'
 
 
 def forget(folder: str) -> str:
