@@ -203,7 +203,9 @@ def _start_error(error: Exception, timeout_s: float) -> SandboxError:
         return refused or refusal("e2b", f"rate limit: {error}") or start_fault("e2b", error)
     if isinstance(error, e2b.AuthenticationException):
         return missing_credentials("e2b", f"E2B_API_KEY to a key that is valid ({error})")
-    if isinstance(error, e2b.TemplateException | e2b.NotFoundException):
+    if isinstance(error, e2b.TemplateException | e2b.NotFoundException) or (
+        getattr(error, "status_code", None) in (400, 404)
+    ):
         return StartFailed(f"e2b has no such template or snapshot: {error}", fix="check its name")
     if isinstance(error, e2b.TimeoutException):
         return StartTimeout(f"e2b gave no sandbox within {timeout_s:g} s", fix="try again")

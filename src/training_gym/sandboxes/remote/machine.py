@@ -58,7 +58,11 @@ class Machine(Protocol):
         ...
 
 
-_RATE = re.compile(r"rate.?limit|too many requests|throttl|slow down", re.I)
+_RATE = re.compile(
+    r"rate.?limit\w*(?: (?:is |was |has been )?(?:exceeded|reached))?|too many requests|throttl"
+    r"|slow down",
+    re.I,
+)
 _QUOTA = re.compile(
     r"quota|limit (?:is |was |has been )?(?:exceeded|reached)|exceed\w* .{0,60}limit"
     r"|max(?:imum)? (?:number|concurrent)|concurrent\w* (?:sandbox|limit)"
@@ -71,13 +75,13 @@ _QUOTA = re.compile(
 def refusal(provider: str, text: str, *, retry_after_s: float | None = None) -> SandboxError | None:
     """A rate limit or a quota, recognised by the message: some providers tell them no other way."""
     line = text.strip().split("\n")[0][:200]
-    is_rate = _RATE.search(text) is not None
-    if not is_rate and _QUOTA.search(text):
+    # Clients put their own "rate limit exceeded" before what the service said.
+    if _QUOTA.search(_RATE.sub("", text)):
         return QuotaExceeded(
             f"{provider} holds no more sandboxes for this account: {line}",
             fix="set max_live of the pool to what the account may hold, or raise the account's",
         )
-    if is_rate:
+    if _RATE.search(text):
         return RateLimited(
             f"{provider} creates no faster: {line}",
             fix="set creates_per_s of the pool to what the account may create",
