@@ -132,4 +132,13 @@ SCHEMAS: dict[str, dict[str, str]] = {
         "healthy": "false if something keeps every run from working",
         "findings": "code, name, value, state (good, missing, broken) and fix of each",
     },
+    "sandbox.size/1": {
+        "demand": "what was asked: episodes, times in seconds, shares, limits, blocking",
+        "size": "acquires_per_s, lead_s, outstanding, creates_needed_per_s, sustainable, spares, "
+        "live, idle and predicted_blocking; null where no buffer suffices",
+        "burst_spares": "spares for a burst, or null",
+        "graders": "stateless sandboxes for graders, or null",
+        "step": "rows of the synchronous step's table: concurrent, worst_s, typical_s, deaths_s, "
+        "single_use_s",
+    },
 }
