@@ -47,10 +47,10 @@ def become_command(
     for target, source in enumerate(stdio):
         os.dup2(source, target)
     sc.close_from(3)
-    # As any program expects them; pid 1 had its own way with both.
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    # As any program expects them: process 1 and its interpreter had their own way with these.
+    for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
     if request.get("write"):
         _write_file(request)
     sc.set_dumpable(True)

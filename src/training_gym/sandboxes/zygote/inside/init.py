@@ -52,6 +52,8 @@ class Init:
     def serve(self) -> None:
         """Until the host hangs up; process 1 then ends, and with it all others."""
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+        # The kernel shields process 1 from its own children, except where it has a handler.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         # Orphans end without a descriptor of their own: the signal is what wakes the loop.
         wake_reader, wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
