@@ -246,9 +246,9 @@ if libc.mount(b'none', b'/mnt', b'tmpfs', 0, None) == 0:
         "finds descriptors that were left open",
         "files",
         """
-extra = [os.readlink(f'/proc/self/fd/{n}') for n in os.listdir('/proc/self/fd') if int(n) > 2
-         and os.path.lexists(f'/proc/self/fd/{n}')] if os.path.isdir('/proc/self/fd') else []
-if extra: breach(extra)
+for number in range(3, 512):
+    try: os.fstat(number); breach(number)
+    except OSError: pass
 """,
         bare=False,
     ),
