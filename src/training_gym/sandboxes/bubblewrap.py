@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from training_gym.sandboxes.kept import Enclosed, KeptProvider
+from training_gym.sandboxes.kept import Enclosed, KeptProvider, private_uid
 from training_gym.sandboxes.zygote.launch import program_folders
 from training_gym.spec.sandboxes import (
     MIB,
@@ -53,14 +53,14 @@ class Bubblewrap:
                 "processes",
                 "network",
                 "syscalls",
-                "disk",
+                "process_count",
                 "leftovers",
                 "owner_death",
             ),
             limits=(
                 "it shares the host's kernel: not for code written to attack it",
-                "memory is watched every 30 ms; CPU is not limited",
-                "the limit on processes is that of the user, not of the sandbox",
+                "memory is watched every 30 ms; CPU and the number of files are not limited",
+                "the limit on processes counts all of the user's, unless root gives it one",
             ),
         )
 
@@ -70,18 +70,20 @@ class Bubblewrap:
         words = [str(shutil.which("bwrap")), "--unshare-all", "--die-with-parent", "--as-pid-1"]
         words += ["--new-session", "--cap-drop", "ALL", "--hostname", "sandbox"]
         words += ["--unshare-user", "--uid", "1000", "--gid", "1000"]
-        words += self._image(spec)
+        uid = private_uid(number) if os.geteuid() == 0 else None
+        words += self._image(spec, program_folders(uid))
         words += ["--proc", "/proc", "--dev", "/dev", "--remount-ro", "/dev"]
-        for writable in ("/workspace", "/tmp", "/var/tmp", "/dev/shm"):
-            words += ["--size", size, "--tmpfs", writable]
+        # One file system with one size for all that can be written.
+        words += ["--size", size, "--tmpfs", "/workspace", "--dir", "/workspace/.tmp"]
+        words += ["--symlink", "/workspace/.tmp", "/tmp", "--dir", "/var"]
+        words += ["--symlink", "/workspace/.tmp", "/var/tmp"]
         for mount in spec.mounts:
             words += ["--ro-bind", mount.source, mount.target]
         words += ["--chdir", "/workspace", "--remount-ro", "/", "--"]
-        return Enclosed(command=tuple(words), workspace="/workspace", root="/")
+        return Enclosed(command=tuple(words), workspace="/workspace", root="/", uid=uid)
 
     @staticmethod
-    def _image(spec: SandboxSpec) -> list[str]:
-        programs = program_folders()
+    def _image(spec: SandboxSpec, programs: tuple[str, ...]) -> list[str]:
         words: list[str] = []
         if isinstance(spec.image, FolderImage):
             words += ["--ro-bind", spec.image.path, "/"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from training_gym.sandboxes.kept import Enclosed, KeptProvider
+from training_gym.sandboxes.kept import Enclosed, KeptProvider, private_uid
 from training_gym.sandboxes.zygote.inside import landlock
 from training_gym.sandboxes.zygote.launch import program_folders
 from training_gym.spec.sandboxes import (
@@ -20,8 +20,6 @@ from training_gym.spec.sandboxes import (
     TierReport,
 )
 
-_FIRST_UID = 1_900_100_000
-_NUM_UIDS = 50_000
 _READABLE = (
     "/etc/ld.so.cache",
     "/etc/ld.so.conf",
@@ -85,7 +83,7 @@ class Landlock:
             )
         uid = None
         if os.geteuid() == 0:
-            uid = _FIRST_UID + (os.getpid() * 97 + number) % _NUM_UIDS
+            uid = private_uid(number)
         workspace = folder / "workspace"
         for path in (workspace, workspace / ".tmp"):
             path.mkdir(mode=0o700)

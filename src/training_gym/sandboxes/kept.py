@@ -42,6 +42,14 @@ _READY_FDS = (3, 5)
 """Where the keeper finds its link and its own source."""
 
 
+_FIRST_PRIVATE_UID, _NUM_PRIVATE_UIDS = 1_900_100_000, 50_000
+
+
+def private_uid(number: int) -> int:
+    """A host user for one sandbox alone, where root gives it one."""
+    return _FIRST_PRIVATE_UID + (os.getpid() * 97 + number) % _NUM_PRIVATE_UIDS
+
+
 @dataclass(frozen=True)
 class Enclosed:
     """How to start one sandbox."""

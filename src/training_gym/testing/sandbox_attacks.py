@@ -243,6 +243,16 @@ if libc.mount(b'none', b'/mnt', b'tmpfs', 0, None) == 0:
 """,
     ),
     Attack(
+        "changes the kernel's settings",
+        "files",
+        """
+for path in ('/proc/sys/kernel/core_pattern', '/proc/sys/vm/drop_caches', '/proc/sysrq-trigger',
+             '/proc/sys/kernel/printk', '/sys/power/state', '/sys/kernel/uevent_helper'):
+    try: os.close(os.open(path, os.O_WRONLY)); breach(path)
+    except OSError: pass
+""",
+    ),
+    Attack(
         "finds descriptors that were left open",
         "files",
         """

@@ -19,13 +19,14 @@ from training_gym.sandboxes.zygote import files
 from training_gym.sandboxes.zygote.execution import Execution
 from training_gym.sandboxes.zygote.inside import frames
 from training_gym.sandboxes.zygote.link import Link
-from training_gym.sandboxes.zygote.tunnel import Tunnel
+from training_gym.sandboxes.zygote.tunnel import Dial, Tunnel, dial
 from training_gym.spec.sandboxes import (
     MIB,
     ExecRequest,
     ExecResult,
     HostService,
     Image,
+    Network,
     OutOfMemory,
     Output,
     SandboxDied,
@@ -322,9 +323,18 @@ class LocalSandbox:
                 f"tier {self.tier} has no loopback of its own to open a service on",
                 fix="use a tier with namespaces, or pass the service's answers through files",
             )
+        return await self.open_port(0, dial(service))
+
+    async def open_port(self, port: int, reach: Dial) -> str:
+        """Let connections to a port inside (0: any) reach what `reach` connects to."""
         if self._tunnel is None:
             self._tunnel = Tunnel(self._link)
-        return await self._tunnel.open(service, next(self._channels))
+        return await self._tunnel.open(reach, next(self._channels), port)
+
+    @property
+    def network(self) -> Network:
+        """What it may reach."""
+        return self.spec.network
 
     # ------------------------------------------------------------ the end
 
