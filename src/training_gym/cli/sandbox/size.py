@@ -108,9 +108,7 @@ def size(
         _show_table(step, rows)
 
 
-def _blocking(
-    blocking: float | None, idle_cost: float | None, blocked_cost: float | None
-) -> float:
+def _blocking(blocking: float | None, idle_cost: float | None, blocked_cost: float | None) -> float:
     from training_gym.cli.failures import UsageError
     from training_gym.sandboxes.sizing import cost_optimal_blocking
 
