@@ -11,6 +11,7 @@ import json
 import os
 import secrets
 import shutil
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -193,10 +194,11 @@ class ContainerProvider:
                 *words, "--name", name, "--entrypoint", "sleep", image, "2147483",
                 timeout_s=timeout_s,
             )  # fmt: skip
-            if spec.user == "user":
-                # In the container's own layer, where a snapshot finds it.
-                prepare = "mkdir -p /workspace && chmod 1777 /workspace"
-                await self._engine.need("exec", "--user", "0", name, "sh", "-c", prepare)
+            if spec.user == "user" and not isinstance(spec.image, SnapshotImage):
+                # In the container's own layer, where a snapshot finds it; root has no rights inside.
+                with tempfile.TemporaryDirectory() as empty:
+                    os.chmod(empty, 0o1777)
+                    await self._engine.need("cp", empty, f"{name}:/workspace")
         except BaseException:
             await asyncio.shield(self._engine.call("rm", "-f", name))
             raise

@@ -225,8 +225,10 @@ class ZygoteProvider:
         known = self._zygotes.get(key)
         if known is not None and known.done():
             failed = known.cancelled() or known.exception() is not None
-            if failed or not known.result()[0].alive:
-                known = None
+            if not failed and not known.result()[0].alive:
+                known.result()[0].close()
+                failed = True
+            known = None if failed else known
         if known is None:
             known = self._zygotes[key] = asyncio.create_task(self._launch(image, mounts))
         return await asyncio.shield(known)
