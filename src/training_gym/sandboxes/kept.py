@@ -251,9 +251,9 @@ def _describe(spec: SandboxSpec, enclosed: Enclosed) -> dict[str, Any]:
 
 
 _TRAMPOLINE = (
-    "import os,sys;link,source=map(int,sys.argv[1:3]);"
-    "link,source=os.dup(link),os.dup(source);a=os.dup2(link,20);b=os.dup2(source,21);"
-    "os.dup2(a,3);os.dup2(b,5);os.closerange(6,256);os.execv(sys.argv[3],sys.argv[3:])"
+    "import fcntl,os,sys;link,source=(fcntl.fcntl(int(x),0,64) for x in sys.argv[1:3]);"
+    "os.dup2(link,3);os.dup2(source,5);os.close(4) if os.path.exists('/proc/self/fd/4') else 0;"
+    "os.closerange(6,1<<20);os.execv(sys.argv[3],sys.argv[3:])"
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from local_tiers import TIERS_HERE
+from training_gym.testing.sandbox_tiers import TIERS
 
 pytest.register_assert_rewrite("training_gym.testing.sandbox_contract")
 
@@ -11,6 +11,6 @@ from training_gym.testing.sandbox_contract import CLAUSES, try_clause  # noqa: E
 
 
 @pytest.mark.parametrize("clause", CLAUSES, ids=lambda clause: clause.__name__)
-@pytest.mark.parametrize("tier", TIERS_HERE)
+@pytest.mark.parametrize("tier", TIERS)
 def test_contract(tier, clause) -> None:
-    try_clause(clause, TIERS_HERE[tier])
+    try_clause(clause, TIERS[tier])

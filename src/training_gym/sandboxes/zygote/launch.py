@@ -163,7 +163,10 @@ async def launch(told: dict[str, Any], *, uid: int | None, timeout_s: float = 30
     try:
         ours.send(json.dumps(told).encode())
         ours.settimeout(timeout_s)
-        answer = json.loads(await asyncio.to_thread(ours.recv, 1 << 16) or b"{}")
+        try:
+            answer = json.loads(await asyncio.to_thread(ours.recv, 1 << 16) or b"{}")
+        except ConnectionError:
+            answer = {}
         ours.settimeout(None)
     except BaseException:
         process.kill()
@@ -180,10 +183,9 @@ async def launch(told: dict[str, Any], *, uid: int | None, timeout_s: float = 30
 
 def _start(source: int, control: int, handle: int, uid: int | None) -> subprocess.Popen[bytes]:
     """Through a trampoline that gives the descriptors the numbers the zygote expects."""
-    trampoline = (
-        "import os,sys;a=[int(x) for x in sys.argv[1:4]];"
-        "h=[os.dup2(f,20+i) for i,f in enumerate(a)];"
-        "[os.dup2(f,3+i) for i,f in enumerate(h)];os.closerange(6,256);"
+    trampoline = (  # first out of the way: a target may be another's source
+        "import fcntl,os,sys;h=[fcntl.fcntl(int(x),0,64) for x in sys.argv[1:4]];"
+        "[os.dup2(f,3+i) for i,f in enumerate(h)];os.closerange(6,1<<20);"
         "os.execv(sys.executable,[sys.executable,'-I','/proc/self/fd/5'])"
     )
     identity: dict[str, Any] = {}
