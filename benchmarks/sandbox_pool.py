@@ -7,10 +7,11 @@
 
 `drift` is in simulated time on the fake provider: 5, 20, 8 and 30 acquires a second for 1,000
 seconds each, starts of 2 s doubling at 2,500 s; the adaptive pool beside a fixed buffer of the size
-that the first load needs. `acquire`, `leaks` and `kills` use real sandboxes of the local provider.
-`acquire` tells the wall time of acquires that were not blocked, and beside it their CPU time: on a
-busy machine the difference is the scheduler's. `leaks` compares processes, mounts, cgroups and files of this machine before and after; `kills` does
-so after SIGKILL of the pool's owner at random moments. Needs Linux; root for tier A.
+that the first load needs. `acquire`, `leaks` and `kills` use real sandboxes of the local provider. `acquire` tells the wall time
+of acquires that were not blocked, and beside it their CPU time: on a busy machine the difference is
+the scheduler's. `leaks` compares processes, mounts, cgroups and files of this machine before and
+after; `kills` does so after SIGKILL of the pool's owner at random moments. Needs Linux; root for
+tier A, and a machine on which nobody else uses sandboxes meanwhile.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from pathlib import Path
 
 from training_gym.sandboxes.pool import PoolMetrics, PoolPolicy, SandboxPool
 from training_gym.sandboxes.registry import find
+from training_gym.spec.home import home
 from training_gym.spec.sandboxes import ExecRequest, SandboxSpec
 from training_gym.testing.fake_sandboxes import FakeProvider
 from training_gym.testing.simulated_time import run_simulated
@@ -48,8 +50,8 @@ async def drift(seed: int, policy: PoolPolicy, warm: int, *, fixed: bool) -> Poo
         return draw.lognormvariate(math.log(mean) - 0.125, 0.5)
 
     provider = FakeProvider(start_s=start_s, clock=clock)
-    with tempfile.TemporaryDirectory() as home:
-        async with SandboxPool(provider, policy, folder=Path(home)) as pool:
+    with tempfile.TemporaryDirectory() as folder:
+        async with SandboxPool(provider, policy, folder=Path(folder)) as pool:
             await pool.warm(SPEC, warm)
             if not fixed:
                 await pool.warm(SPEC, 0)
@@ -88,8 +90,8 @@ def run_drift(blocking: float, seeds: int) -> dict[str, object]:
 
 async def acquire(count: int, rate_per_s: float) -> dict[str, object]:
     draw, waits, works, provider = random.Random(1), [], [], find("local")
-    with tempfile.TemporaryDirectory() as home:
-        async with SandboxPool(provider, PoolPolicy(blocking=0.001), folder=Path(home)) as pool:
+    with tempfile.TemporaryDirectory() as folder:
+        async with SandboxPool(provider, PoolPolicy(blocking=0.001), folder=Path(folder)) as pool:
             await pool.warm(SPEC, 8)
 
             async def episode() -> None:
@@ -133,12 +135,20 @@ def traces(parent: int) -> dict[str, set[str]]:
     return {
         "processes": processes,
         "mounts": set(Path("/proc/self/mounts").read_text().splitlines()),
-        "cgroups": {str(p) for p in Path("/sys/fs/cgroup").rglob("*training*") if p.is_dir()},
+        "cgroups": {
+            # Others come and go meanwhile, which `walk` does not mind.
+            f"{parent}/{name}"
+            for parent, names, _ in os.walk("/sys/fs/cgroup")
+            for name in names
+            if "training-gym" in name
+        },
         "files": {
             str(path)
             for folder in (Path(tempfile.gettempdir()), Path("/dev/shm"))
             for path in folder.glob("*training*gym*")
-        },
+        }
+        # A local owner's folder: its store of snapshots lies there.
+        | {str(path) for path in (home() / "sandboxes").glob("*-*-*")},
     }
 
 
@@ -156,11 +166,11 @@ def left_behind(before: dict[str, set[str]]) -> dict[str, int]:
         time.sleep(0.2)
 
 
-async def use_many(count: int, home: Path) -> float:
+async def use_many(count: int, folder: Path) -> float:
     provider = find("local")
     begin = time.perf_counter()
     todo = iter(range(count))
-    async with SandboxPool(provider, PoolPolicy(max_spares=16), folder=home / "leases") as pool:
+    async with SandboxPool(provider, PoolPolicy(max_spares=16), folder=folder / "leases") as pool:
 
         async def worker() -> None:
             for _ in todo:
@@ -176,9 +186,9 @@ async def use_many(count: int, home: Path) -> float:
 
 def run_leaks(count: int) -> dict[str, object]:
     before = traces(os.getpid())
-    with tempfile.TemporaryDirectory(prefix="pool-bench") as home:
-        seconds = asyncio.run(use_many(count, Path(home)))
-        journals = len(list(Path(home).rglob("*.jsonl")))
+    with tempfile.TemporaryDirectory(prefix="pool-bench") as folder:
+        seconds = asyncio.run(use_many(count, Path(folder)))
+        journals = len(list(Path(folder).rglob("*.jsonl")))
     return {
         "sandboxes": count,
         "per_s": round(count / seconds, 1),
@@ -189,14 +199,14 @@ def run_leaks(count: int) -> dict[str, object]:
 
 def run_kills(kills: int) -> dict[str, object]:
     before, draw = traces(os.getpid()), random.Random(3)
-    with tempfile.TemporaryDirectory(prefix="pool-bench") as home:
+    with tempfile.TemporaryDirectory(prefix="pool-bench") as folder:
         for _ in range(kills):
-            command = [sys.executable, __file__, "own", "--home", home]
+            command = [sys.executable, __file__, "own", "--folder", folder]
             with subprocess.Popen(command, start_new_session=True) as owner:
                 time.sleep(draw.uniform(0.3, 3.0))
                 os.kill(owner.pid, signal.SIGKILL)
-        asyncio.run(use_many(1, Path(home)))  # the next pool reaps
-        journals = len(list(Path(home).rglob("*.jsonl")))
+        asyncio.run(use_many(1, Path(folder)))  # the next pool reaps
+        journals = len(list(Path(folder).rglob("*.jsonl")))
     return {"kills": kills, "journals_left": journals, "left": left_behind(before)}
 
 
@@ -209,10 +219,10 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=100.0)
     parser.add_argument("--sandboxes", type=int, default=10_000)
     parser.add_argument("--kills", type=int, default=50)
-    parser.add_argument("--home", type=Path)
+    parser.add_argument("--folder", type=Path)
     given = parser.parse_args()
     if given.what == "own":
-        asyncio.run(use_many(1_000_000, given.home))
+        asyncio.run(use_many(1_000_000, given.folder))
     elif given.what == "drift":
         print(json.dumps(run_drift(given.blocking, given.seeds)))
     elif given.what == "acquire":
