@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import itertools
 import os
 import shutil
@@ -22,8 +23,11 @@ def claim_folder(
     hierarchies: Sequence[cgroups.Hierarchy], uid: int | None, parent: Path | None = None
 ) -> Path:
     """A new folder of this process; what owners that are gone have left is removed first."""
-    parent = parent or home() / "sandboxes"
+    parent = parent or home() / ("sandboxes" if uid is None else f"sandboxes-{uid}")
     parent.mkdir(parents=True, exist_ok=True)
+    if uid is not None:
+        # Its zygote must be able to remove what a killed owner leaves there.
+        os.chown(parent, uid, uid)
     remove_orphaned(parent, hierarchies)
     folder = parent / f"{os.getpid()}-{_start_time(os.getpid())}-{next(_NUMBERS)}"
     (folder / "store").mkdir(parents=True)
@@ -34,6 +38,13 @@ def claim_folder(
         for path in (folder, folder / "store"):
             os.chown(path, uid, uid)
     return folder
+
+
+def group_prefix(folder: Path) -> str:
+    """How the names of an owner's control groups begin."""
+    # Another home's owners of the same number are none of ours.
+    place = hashlib.sha256(os.fsencode(folder.parent)).hexdigest()[:8]
+    return f"training-gym-{place}-{folder.name}-"
 
 
 def shared_parent() -> Path:
@@ -52,7 +63,7 @@ def remove_orphaned(parent: Path, hierarchies: Sequence[cgroups.Hierarchy]) -> N
     """Remove folders and control groups of owners that were killed together with their zygote."""
     for folder in parent.iterdir():
         if _is_orphaned(folder.name):
-            cgroups.remove_stale(hierarchies, f"training-gym-{folder.name}-")
+            cgroups.remove_stale(hierarchies, group_prefix(folder))
             shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -21,7 +21,7 @@ from training_gym.sandboxes.images.store import ImageStore, Root
 from training_gym.sandboxes.zygote import cgroups
 from training_gym.sandboxes.zygote.launch import PRELOAD, Zygote, launch, program_folders
 from training_gym.sandboxes.zygote.link import receive_ready
-from training_gym.sandboxes.zygote.owner import claim_folder
+from training_gym.sandboxes.zygote.owner import claim_folder, group_prefix
 from training_gym.sandboxes.zygote.sandbox import LocalSandbox, Parts
 from training_gym.sandboxes.zygote.store import Store
 from training_gym.sandboxes.zygote.watchdog import Watchdog
@@ -276,7 +276,7 @@ class ZygoteProvider:
 
     @property
     def _prefix(self) -> str:
-        return f"training-gym-{self._owned.name}-"
+        return group_prefix(self._owned)
 
     @property
     def _store(self) -> Store:
