@@ -124,6 +124,24 @@ SCHEMAS: dict[str, dict[str, str]] = {
     "models.pull/1": {"name": "the model", "path": "the folder it lies in"},
     "models.merge/1": {"adapter": "the adapter", "path": "folder of the merged model"},
     "models.export/1": {"adapter": "the adapter", "path": "folder of the copy"},
+    "sandbox.run/1": {
+        "exit_code": "of the command; minus the signal's number if one ended it",
+        "failure": "exec_timeout, output_limit or out_of_memory, or null",
+        "tier": "tier of isolation it ran under",
+        "stdout": "kept output, undecodable bytes replaced",
+        "stderr": "the same of stderr",
+        "stdout_bytes": "bytes written in all",
+        "stderr_bytes": "the same of stderr",
+        "duration_s": "seconds it took",
+        "cpu_s": "processor seconds, or null",
+        "peak_memory_mb": "MiB of its largest process, or null",
+        "leftovers": "processes it left behind, ended",
+        "clean": "false if something could not be ended",
+    },
+    "sandbox.doctor/1": {
+        "works": "whether any tier does",
+        "tiers": "tier, provider, works, guarantees, limits, reason and fix of each",
+    },
     "init/1": {
         "template": "which one",
         "files": "what was written; the definition first",
@@ -133,5 +151,14 @@ SCHEMAS: dict[str, dict[str, str]] = {
     "doctor/1": {
         "healthy": "false if something keeps every run from working",
         "findings": "code, name, value, state (good, missing, broken) and fix of each",
+    },
+    "sandbox.size/1": {
+        "demand": "what was asked: episodes, times in seconds, shares, limits, blocking",
+        "size": "acquires_per_s, lead_s, outstanding, creates_needed_per_s, sustainable, spares, "
+        "live, idle and predicted_blocking; null where no buffer suffices",
+        "burst_spares": "spares for a burst, or null",
+        "graders": "stateless sandboxes for graders, or null",
+        "step": "rows of the synchronous step's table: concurrent, worst_s, typical_s, deaths_s, "
+        "single_use_s",
     },
 }
