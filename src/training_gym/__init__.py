@@ -15,7 +15,7 @@ _PUBLIC = {
     "launch": ("TrainConfig", "Run"),
     "spec.recipe": ("Recipe", "Lora", "AdamW", "CheckpointPolicy", "LocalEngine"),
     "spec.algorithms": ("GRPO", "DrGRPO", "DAPO", "SFT"),
-    "spec.datasets": ("HuggingFaceDataset", "FileDataset", "GeneratedDataset"),
+    "spec.datasets": ("HuggingFaceDataset", "FileDataset", "GeneratedDataset", "HarborDataset"),
     "spec.run": ("Eval", "RunSpec"),
     "spec.rewards": ("group_reward", "weighted"),
     "spec.episodes": ("Episode", "Outcome", "Score", "Trajectory"),
@@ -41,6 +41,7 @@ __all__ = [
     "Eval",
     "FileDataset",
     "GeneratedDataset",
+    "HarborDataset",
     "GymError",
     "HuggingFaceDataset",
     "LocalEngine",
@@ -66,7 +67,12 @@ if TYPE_CHECKING:
     from training_gym.launch import Run, TrainConfig
     from training_gym.spec.algorithms import DAPO, GRPO, SFT, DrGRPO
     from training_gym.spec.compute import LocalTarget
-    from training_gym.spec.datasets import FileDataset, GeneratedDataset, HuggingFaceDataset
+    from training_gym.spec.datasets import (
+        FileDataset,
+        GeneratedDataset,
+        HarborDataset,
+        HuggingFaceDataset,
+    )
     from training_gym.spec.environment import Context, Environment, Policy
     from training_gym.spec.episodes import Episode, Outcome, Score, Trajectory
     from training_gym.spec.errors import GymError
