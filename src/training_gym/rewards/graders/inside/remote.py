@@ -1,0 +1,301 @@
+"""Beside the tests: stand-ins for what the submission defines, in another sandbox.
+
+Tests use them like the real thing. What comes back is plain data or another stand-in, so no code
+of the submission ever runs here. A stand-in is never equal to plain data, whatever it would say.
+"""
+
+from __future__ import annotations
+
+import builtins
+import importlib.abc
+import importlib.machinery
+import json
+import sys
+import types
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from training_gym.rewards.graders.inside.plain import TAG, NotPlain, decode, encode
+
+
+class SubmissionGone(Exception):
+    """The submission's process ended, hung or broke the protocol."""
+
+
+class SubmissionExit(Exception):
+    """The submission asked to exit."""
+
+
+class Wire:
+    """Requests to the submission, answers from it; callbacks in between."""
+
+    def __init__(self, lines: Any, out: Any) -> None:
+        """`lines` is read from, `out` written to: the host passes both on."""
+        self._lines = lines
+        self._out = out
+        self._functions: list[Callable[..., Any]] = []
+        self._classes: dict[int, type] = {}
+        self.findings: list[dict[str, str]] = []
+
+    def send(self, message: dict[str, Any]) -> None:
+        """One line to the host."""
+        self._out.write(json.dumps(message).encode() + b"\n")
+        self._out.flush()
+
+    def ask(self, do: str, on: int | None = None, *given: Any, **more: Any) -> Any:
+        """Have something done over there; raises what was raised there."""
+        named = more.pop("named", {})
+        self.send(
+            {
+                "do": do,
+                "on": on,
+                "args": [self.pack(item) for item in given],
+                "named": {name: self.pack(item) for name, item in named.items()},
+                **more,
+            }
+        )
+        while "callback" in (answer := self._read()):
+            self.send(self._called(answer))
+        if "raised" in answer:
+            raise self._error(answer["raised"])
+        for index, item in answer.get("changed", {}).items():
+            _become(given[int(index)], self.unpack(item))
+        return self.unpack(answer["value"])
+
+    def pack(self, value: Any) -> Any:
+        """Plain data, stand-ins and functions of the tests."""
+        return encode(value, self._refer)
+
+    def unpack(self, data: Any) -> Any:
+        """Plain data and stand-ins."""
+        return decode(data, self._stand_in)
+
+    def _read(self) -> dict[str, Any]:
+        line = self._lines.readline()
+        answer: dict[str, Any] = json.loads(line) if line else {"gone": "the channel closed"}
+        if "gone" in answer:
+            raise SubmissionGone(answer["gone"])
+        return answer
+
+    def _called(self, request: dict[str, Any]) -> dict[str, Any]:
+        function = self._functions[request["callback"]]
+        try:
+            given = [self.unpack(item) for item in request["args"]]
+            named = {name: self.unpack(item) for name, item in request["named"].items()}
+            return {"value": self.pack(function(*given, **named))}
+        except SubmissionGone:
+            raise
+        except Exception as error:  # noqa: BLE001 - the tests' own function, told to its caller
+            return {"raised": type(error).__name__, "text": str(error)}
+
+    def _refer(self, value: Any) -> dict[str, Any]:
+        if isinstance(value, Remote):
+            return {TAG: "remote", "v": object.__getattribute__(value, "_number")}
+        if callable(value) and not isinstance(value, type):
+            self._functions.append(value)
+            return {TAG: "callback", "v": len(self._functions) - 1}
+        raise NotPlain(
+            f"a {type(value).__name__} cannot be given to the submission: "
+            "plain data, functions and its own objects can"
+        )
+
+    def _stand_in(self, data: dict[str, Any]) -> Any:
+        if data[TAG] != "remote":
+            raise NotPlain(f"data of an unknown kind {data[TAG]!r}")
+        if data["kind"] == "exception":
+            return self._exception_class(data["v"], data["name"], data["mro"])
+        return Remote(self, data)
+
+    def _exception_class(self, number: int, name: str, mro: Sequence[str]) -> type:
+        if name in mro[:1] and (known := _builtin_error(name)):
+            return known
+        if number not in self._classes:
+            self._classes[number] = type(str(name), (_closest(mro),), {})
+        return self._classes[number]
+
+    def _error(self, raised: dict[str, Any]) -> BaseException:
+        mro = [str(name) for name in raised["mro"]]
+        if mro[0] in ("SystemExit", "KeyboardInterrupt", "GeneratorExit"):
+            self.findings.append({"kind": "early_exit", "evidence": f"raised {mro[0]}"})
+            return SubmissionExit(f"the submission raised {mro[0]}")
+        given = self.unpack(raised["args"])
+        local = next((kind for kind in self._classes.values() if kind.__name__ == mro[0]), None)
+        kind = local or _builtin_error(mro[0]) or _closest(mro)
+        try:
+            return kind(*given)
+        except TypeError:  # a class that wants other arguments
+            return RuntimeError(f"{mro[0]}: {raised['text']}")
+
+
+class Remote:
+    """Stands for one object over there."""
+
+    def __init__(self, wire: Wire, data: dict[str, Any]) -> None:
+        object.__setattr__(self, "_wire", wire)
+        object.__setattr__(self, "_number", data["v"])
+        object.__setattr__(self, "_data", data)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name not in ("__name__", "__doc__", "__version__"):
+            raise AttributeError(name)
+        return self._wire.ask("get", self._number, name=name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self._wire.ask("set", self._number, value, name=name)
+
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        return self._wire.ask("call", self._number, *given, named=named)
+
+    def __instancecheck__(self, instance: Any) -> bool:
+        if not isinstance(instance, Remote):
+            return False
+        return self._wire.ask("isinstance", self._number, instance) is True
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Remote):
+            return self._wire.ask("eq", self._number, other) is True
+        if self._data["own_eq"]:
+            try:
+                claims = self._wire.ask("eq", self._number, other)
+            except (NotPlain, SubmissionGone):
+                claims = False
+            except Exception:  # noqa: BLE001 - its comparison failed, so it claims nothing
+                claims = False
+            if claims is not False and claims is not NotImplemented:
+                self._wire.findings.append(
+                    {
+                        "kind": "disguised_value",
+                        "evidence": f"a {self._data['type']} says it equals {other!r:.60}",
+                    }
+                )
+        return False
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(("remote", self._number))
+
+    def __bool__(self) -> bool:
+        return self._wire.ask("bool", self._number) is True
+
+    def __len__(self) -> int:
+        return _exactly(int, self._wire.ask("len", self._number))
+
+    def __contains__(self, item: Any) -> bool:
+        return self._wire.ask("contains", self._number, item) is True
+
+    def __iter__(self) -> Iterator[Any]:
+        steps = self._wire.ask("iter", self._number)
+        while got := self._wire.ask("next", steps._number):
+            yield got[0]
+
+    def __next__(self) -> Any:
+        got = self._wire.ask("call", self._wire.ask("get", self._number, name="__next__")._number)
+        return got
+
+    def __str__(self) -> str:
+        return _exactly(str, self._wire.ask("text", self._number, name="str"))
+
+    def __repr__(self) -> str:
+        return _exactly(str, self._wire.ask("text", self._number, name="repr"))
+
+    def __int__(self) -> int:
+        return _exactly(int, self._wire.ask("int", self._number))
+
+    def __float__(self) -> float:
+        return _exactly(float, self._wire.ask("float", self._number))
+
+    def __enter__(self) -> Any:
+        return self._wire.ask("enter", self._number)
+
+    def __exit__(self, *_: object) -> bool:
+        return self._wire.ask("exit", self._number, None, None, None) is True
+
+
+def _operator(name: str) -> Callable[..., Any]:
+    def apply(self: Remote, *given: Any) -> Any:
+        return self._wire.ask(name, self._number, *given)
+
+    return apply
+
+
+for _name in ("getitem", "setitem", "delitem", "lt", "le", "gt", "ge", "add", "sub", "mul",
+              "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "neg", "pos",
+              "abs", "invert", "radd", "rsub", "rmul", "rtruediv"):  # fmt: skip
+    setattr(Remote, f"__{_name}__", _operator(_name))
+
+
+class RemoteModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Imports of the submission's modules give stand-ins."""
+
+    def __init__(self, wire: Wire, names: Sequence[str]) -> None:
+        """`names` are the modules the submission consists of, packages dotted."""
+        self._wire = wire
+        self._names = frozenset(names)
+
+    def find_spec(
+        self, name: str, path: Any = None, target: Any = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Ours, if the submission has it."""
+        if name not in self._names:
+            return None
+        is_package = any(other.startswith(f"{name}.") for other in self._names)
+        return importlib.machinery.ModuleSpec(name, self, is_package=is_package)
+
+    def create_module(self, spec: Any) -> types.ModuleType:
+        """A module that asks for each of its names."""
+        return _RemoteModule(self._wire, spec.name)
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        """Import it over there, so that what its import raises is raised by the tests' import."""
+        module.__dict__["_remote"] = self._wire.ask("import", name=module.__name__)
+
+
+class _RemoteModule(types.ModuleType):
+    def __init__(self, wire: Wire, name: str) -> None:
+        super().__init__(name)
+        self.__dict__["_wire"] = wire
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "__all__":
+            names = self._wire.ask("get", self._remote._number, name="__dict__")
+            return [key for key in names if isinstance(key, str) and not key.startswith("_")]
+        if name.startswith("__") or "_remote" not in self.__dict__:
+            raise AttributeError(name)
+        return getattr(self._remote, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name.startswith("__"):
+            super().__setattr__(name, value)
+        else:
+            setattr(self._remote, name, value)
+
+
+def install(wire: Wire, names: Sequence[str]) -> None:
+    """Make the submission's modules importable here, before any other of the same name."""
+    sys.meta_path.insert(0, RemoteModules(wire, names))
+
+
+def _builtin_error(name: str) -> type[Exception] | None:
+    kind = getattr(builtins, name, None)
+    return kind if isinstance(kind, type) and issubclass(kind, Exception) else None
+
+
+def _closest(mro: Sequence[str]) -> type[Exception]:
+    return next((kind for name in mro if (kind := _builtin_error(name))), Exception)
+
+
+def _exactly(kind: type, value: Any) -> Any:
+    if type(value) is not kind:
+        raise TypeError(f"the submission gave a {type(value).__name__} for a {kind.__name__}")
+    return value
+
+
+def _become(target: Any, value: Any) -> None:
+    """Do to the tests' own container what the submission did to its copy."""
+    if isinstance(target, list | bytearray):
+        target[:] = value
+    elif isinstance(target, dict | set):
+        target.clear()
+        target.update(value)
