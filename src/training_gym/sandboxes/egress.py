@@ -1,0 +1,3 @@
+"""tmp"""
+from typing import Any
+async def open_egress(sandbox: Any) -> None: ...
