@@ -12,6 +12,7 @@ import json
 import operator
 import os
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,8 @@ from training_gym.rewards.graders.inside.plain import TAG, NotPlain, decode, enc
 _WATCHED = ("print", "len", "sorted", "sum", "isinstance", "open", "eval", "exec", "__import__",
             "int", "str", "list", "dict", "set", "tuple", "abs", "all", "any", "range", "type",
             "AssertionError", "__build_class__")  # fmt: skip
+
+_CLOCKS = ("time", "monotonic", "perf_counter", "process_time", "sleep")
 
 
 class Callee:
@@ -34,12 +37,19 @@ class Callee:
         self._builtins = {name: getattr(builtins, name) for name in _WATCHED}
         self._dumps, self._loads = json.dumps, json.loads
         self._patched: list[str] = []
+        self._asked = 0
+        self._clocks = {name: getattr(time, name) for name in _CLOCKS}
         sys.path.append(folder)
 
     def serve(self, lines: Any) -> None:
         """Answer until nobody asks any more."""
         while line := lines.readline():
-            self._send(self._answer(self._loads(line)))
+            self._send(self._answer(self._received(line)))
+
+    def _received(self, line: str) -> dict[str, Any]:
+        message: dict[str, Any] = self._loads(line)
+        self._asked = message["n"]
+        return message
 
     def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         try:
@@ -127,7 +137,7 @@ class Callee:
             }
         )
         while True:
-            answer = self._loads(sys.stdin.readline())
+            answer = self._received(sys.stdin.readline())
             if "do" not in answer:
                 break
             self._send(self._answer(answer))  # the function itself asks for something
@@ -153,12 +163,13 @@ class Callee:
 
     def _note_patches(self) -> None:
         found = [name for name, kept in self._builtins.items() if _now(name) is not kept]
+        found += [f"time.{name}" for name, kept in self._clocks.items() if getattr(time, name) is not kept]
         if json.dumps is not self._dumps or json.loads is not self._loads:
             found.append("json")
         self._patched = sorted({*self._patched, *found})
 
     def _send(self, message: dict[str, Any]) -> None:
-        text = self._dumps({"key": self._key, **message}) + "\n"
+        text = self._dumps({"key": self._key, "n": self._asked, **message}) + "\n"
         self._out.write(text.encode())
         self._out.flush()
 

@@ -10,6 +10,7 @@ import builtins
 import importlib.abc
 import importlib.machinery
 import json
+import secrets
 import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
@@ -90,7 +91,7 @@ class Wire:
 
     def _refer(self, value: Any) -> dict[str, Any]:
         if isinstance(value, Remote):
-            return {TAG: "remote", "v": object.__getattribute__(value, "_number")}
+            return {TAG: "remote", "v": object.__getattribute__(value, "_gym_number")}
         if callable(value) and not isinstance(value, type):
             self._functions.append(value)
             return {TAG: "callback", "v": len(self._functions) - 1}
@@ -131,91 +132,88 @@ class Remote:
     """Stands for one object over there."""
 
     def __init__(self, wire: Wire, data: dict[str, Any]) -> None:
-        object.__setattr__(self, "_wire", wire)
-        object.__setattr__(self, "_number", data["v"])
-        object.__setattr__(self, "_data", data)
+        object.__setattr__(self, "_gym_wire", wire)
+        object.__setattr__(self, "_gym_number", data["v"])
+        object.__setattr__(self, "_gym_data", data)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name not in ("__name__", "__doc__", "__version__"):
             raise AttributeError(name)
-        return self._wire.ask("get", self._number, name=name)
+        return self._gym_wire.ask("get", self._gym_number, name=name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        self._wire.ask("set", self._number, value, name=name)
+        self._gym_wire.ask("set", self._gym_number, value, name=name)
 
     def __call__(self, *given: Any, **named: Any) -> Any:
-        return self._wire.ask("call", self._number, *given, named=named)
+        return self._gym_wire.ask("call", self._gym_number, *given, named=named)
 
     def __instancecheck__(self, instance: Any) -> bool:
         if not isinstance(instance, Remote):
             return False
-        return self._wire.ask("isinstance", self._number, instance) is True
+        return self._gym_wire.ask("isinstance", self._gym_number, instance) is True
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Remote):
-            return self._wire.ask("eq", self._number, other) is True
-        if self._data["own_eq"]:
-            try:
-                claims = self._wire.ask("eq", self._number, other)
-            except (NotPlain, SubmissionGone):
-                claims = False
-            except Exception:  # noqa: BLE001 - its comparison failed, so it claims nothing
-                claims = False
-            if claims is not False and claims is not NotImplemented:
-                self._wire.findings.append(
-                    {
-                        "kind": "disguised_value",
-                        "evidence": f"a {self._data['type']} says it equals {other!r:.60}",
-                    }
-                )
+            return self._gym_wire.ask("eq", self._gym_number, other) is True
+        if self._gym_data["own_eq"] and self._claims(other) and self._claims(_unlike(other)):
+            evidence = f"a {self._gym_data['type']} says it equals {other!r:.60}, and anything else"
+            self._gym_wire.findings.append({"kind": "disguised_value", "evidence": evidence})
         return False
+
+    def _claims(self, other: Any) -> bool:
+        try:
+            return self._gym_wire.ask("eq", self._gym_number, other) is True
+        except SubmissionGone:
+            raise
+        except Exception:  # noqa: BLE001 - its comparison failed, so it claims nothing
+            return False
 
     def __ne__(self, other: object) -> bool:
         return not self == other
 
     def __hash__(self) -> int:
-        return hash(("remote", self._number))
+        return hash(("remote", self._gym_number))
 
     def __bool__(self) -> bool:
-        return self._wire.ask("bool", self._number) is True
+        return self._gym_wire.ask("bool", self._gym_number) is True
 
     def __len__(self) -> int:
-        return _exactly(int, self._wire.ask("len", self._number))
+        return _exactly(int, self._gym_wire.ask("len", self._gym_number))
 
     def __contains__(self, item: Any) -> bool:
-        return self._wire.ask("contains", self._number, item) is True
+        return self._gym_wire.ask("contains", self._gym_number, item) is True
 
     def __iter__(self) -> Iterator[Any]:
-        steps = self._wire.ask("iter", self._number)
-        while got := self._wire.ask("next", steps._number):
+        steps = self._gym_wire.ask("iter", self._gym_number)
+        while got := self._gym_wire.ask("next", steps._gym_number):
             yield got[0]
 
     def __next__(self) -> Any:
-        got = self._wire.ask("call", self._wire.ask("get", self._number, name="__next__")._number)
+        got = self._gym_wire.ask("call", self._gym_wire.ask("get", self._gym_number, name="__next__")._gym_number)
         return got
 
     def __str__(self) -> str:
-        return _exactly(str, self._wire.ask("text", self._number, name="str"))
+        return _exactly(str, self._gym_wire.ask("text", self._gym_number, name="str"))
 
     def __repr__(self) -> str:
-        return _exactly(str, self._wire.ask("text", self._number, name="repr"))
+        return _exactly(str, self._gym_wire.ask("text", self._gym_number, name="repr"))
 
     def __int__(self) -> int:
-        return _exactly(int, self._wire.ask("int", self._number))
+        return _exactly(int, self._gym_wire.ask("int", self._gym_number))
 
     def __float__(self) -> float:
-        return _exactly(float, self._wire.ask("float", self._number))
+        return _exactly(float, self._gym_wire.ask("float", self._gym_number))
 
     def __enter__(self) -> Any:
-        return self._wire.ask("enter", self._number)
+        return self._gym_wire.ask("enter", self._gym_number)
 
     def __exit__(self, *_: object) -> bool:
-        return self._wire.ask("exit", self._number, None, None, None) is True
+        return self._gym_wire.ask("exit", self._gym_number, None, None, None) is True
 
 
 def _operator(name: str) -> Callable[..., Any]:
     def apply(self: Remote, *given: Any) -> Any:
-        return self._wire.ask(name, self._number, *given)
+        return self._gym_wire.ask(name, self._gym_number, *given)
 
     return apply
 
@@ -231,7 +229,7 @@ class RemoteModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def __init__(self, wire: Wire, names: Sequence[str]) -> None:
         """`names` are the modules the submission consists of, packages dotted."""
-        self._wire = wire
+        self._gym_wire = wire
         self._names = frozenset(names)
 
     def find_spec(
@@ -245,21 +243,21 @@ class RemoteModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def create_module(self, spec: Any) -> types.ModuleType:
         """A module that asks for each of its names."""
-        return _RemoteModule(self._wire, spec.name)
+        return _RemoteModule(self._gym_wire, spec.name)
 
     def exec_module(self, module: types.ModuleType) -> None:
         """Import it over there, so that what its import raises is raised by the tests' import."""
-        module.__dict__["_remote"] = self._wire.ask("import", name=module.__name__)
+        module.__dict__["_remote"] = self._gym_wire.ask("import", name=module.__name__)
 
 
 class _RemoteModule(types.ModuleType):
     def __init__(self, wire: Wire, name: str) -> None:
         super().__init__(name)
-        self.__dict__["_wire"] = wire
+        self.__dict__["_gym_wire"] = wire
 
     def __getattr__(self, name: str) -> Any:
         if name == "__all__":
-            names = self._wire.ask("get", self._remote._number, name="__dict__")
+            names = self._gym_wire.ask("get", self._remote._gym_number, name="__dict__")
             return [key for key in names if isinstance(key, str) and not key.startswith("_")]
         if name.startswith("__") or "_remote" not in self.__dict__:
             raise AttributeError(name)
@@ -284,6 +282,15 @@ def _builtin_error(name: str) -> type[Exception] | None:
 
 def _closest(mro: Sequence[str]) -> type[Exception]:
     return next((kind for name in mro if (kind := _builtin_error(name))), Exception)
+
+
+def _unlike(value: Any) -> Any:
+    """Something of the same type that nothing honest equals."""
+    number = secrets.randbits(48)
+    probes = {int: number, float: number + 0.5, list: [number], tuple: (number,), set: {number}}
+    return {**probes, dict: {number: number}, bytes: str(number).encode()}.get(
+        type(value), str(number)
+    )
 
 
 def _exactly(kind: type, value: Any) -> Any:

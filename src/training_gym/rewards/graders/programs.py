@@ -1,0 +1,136 @@
+"""Programs judged by what they write: stdin in, stdout out, compared on the host."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from training_gym.rewards.graders.bench import Bench
+from training_gym.rewards.graders.compare import Comparison, same_output
+from training_gym.rewards.graders.grader import Grader
+from training_gym.rewards.graders.inspection import VERDICT_FILES
+from training_gym.rewards.graders.submission import Submission
+from training_gym.rewards.graders.verdict import Case, Tampering, Verdict, judged
+from training_gym.spec.errors import RewardError
+from training_gym.spec.sandboxes import MIB, ExecRequest, ExecResult, Sandbox, SandboxFileError
+from training_gym.spec.settings import Settings
+
+
+class ProgramCase(Settings):
+    """One run of the program."""
+
+    stdin: str = ""
+    stdout: str
+    """What it must write."""
+    args: tuple[str, ...] = ()
+
+
+_cases: TypeAdapter[list[ProgramCase]] = TypeAdapter(list[ProgramCase])
+
+
+class ProgramCases(Grader):
+    """1 if a program writes the expected stdout for every stdin; cases are `{stdin, stdout}`.
+
+    Every case runs in a sandbox of its own that holds the submission and nothing else; expected
+    outputs stay on the host.
+    """
+
+    command: tuple[str, ...] = Field(("python3", "solution.py"), min_length=1)
+    """What runs the program, in the workspace; a case's arguments are added."""
+    build: tuple[str, ...] = ()
+    """What makes it ready, such as a compiler; it runs once in every sandbox."""
+    timeout_s: float = Field(10.0, gt=0)
+    """Seconds for one case."""
+    cases_at_once: int = Field(4, ge=1)
+    """Sandboxes for one submission at once."""
+    comparison: Comparison = "lines"
+    exit_code_matters: bool = True
+    """Whether a program that ends with another code than 0 fails the case."""
+
+    async def _grade(self, bench: Bench, submission: Submission, cases: Any) -> Verdict:
+        listed = _read_cases(cases)
+        files, signs = submission.contents(), submission.signs()
+        room = asyncio.Semaphore(self.cases_at_once)
+
+        async def run(case: ProgramCase, name: str) -> tuple[Case, list[Tampering], str]:
+            async with room:
+                return await self._run(bench, files, case, name)
+
+        found = await asyncio.gather(
+            *(run(case, f"case {number}") for number, case in enumerate(listed, start=1))
+        )
+        for _, more, _ in found:
+            signs += more
+        return judged([case for case, _, _ in found], signs, found[0][2], self.partial)
+
+    async def _run(
+        self, bench: Bench, files: dict[str, bytes], case: ProgramCase, name: str
+    ) -> tuple[Case, list[Tampering], str]:
+        async with bench.sandbox(files) as sandbox:
+            if self.build:
+                built = await sandbox.exec(ExecRequest(argv=self.build, timeout_s=120))
+                if not built.ok:
+                    message = f"build: {_how(built)}: {_tail(built.stderr)}"
+                    return Case(name=name, passed=False, message=message), [], sandbox.tier
+            result = await sandbox.exec(
+                ExecRequest(
+                    argv=(*self.command, *case.args),
+                    stdin=case.stdin.encode(),
+                    timeout_s=self.timeout_s,
+                    max_output_bytes=16 * MIB,
+                )
+            )
+            signs = [*leftovers(result), *(await verdict_files(sandbox, files))]
+        fine = result.failure is None and (result.exit_code == 0 or not self.exit_code_matters)
+        whole = result.stdout_bytes == len(result.stdout)
+        passed = fine and whole and same_output(case.stdout, result.stdout, self.comparison)
+        message = "" if passed else (_how(result) if not fine else f"wrote {_tail(result.stdout)}")
+        return Case(name=name, passed=passed, message=message), signs, sandbox.tier
+
+
+def leftovers(result: ExecResult) -> list[Tampering]:
+    """A sign for processes that were left behind."""
+    if not result.leftovers:
+        return []
+    evidence = f"{result.leftovers} processes were left running and killed"
+    return [Tampering(kind="leftover_processes", evidence=evidence)]
+
+
+async def verdict_files(sandbox: Sandbox, files: dict[str, bytes]) -> list[Tampering]:
+    """Signs for files that stand where a careless grader would look for a verdict."""
+    found = []
+    folders = ("", "/logs/verifier/", "/tmp/")
+    for path in (f"{folder}{name}" for folder in folders for name in sorted(VERDICT_FILES)):
+        if path in files:
+            continue
+        try:
+            content = await sandbox.read_file(path, max_bytes=4096)
+        except SandboxFileError:
+            continue
+        evidence = f"wrote {path}: {content[:40]!r}"
+        found.append(Tampering(kind="verdict_file", evidence=evidence))
+    return found
+
+
+def _read_cases(cases: Any) -> list[ProgramCase]:
+    try:
+        listed = _cases.validate_python(cases)
+    except ValidationError as error:
+        found = error.errors(include_url=False)[0]
+        raise RewardError(
+            f"the cases are not readable: {'.'.join(map(str, found['loc']))}: {found['msg']}",
+            fix='give a list of {"stdin": …, "stdout": …}',
+        ) from None
+    if not listed:
+        raise RewardError("the task has no cases", fix="give at least one case")
+    return listed
+
+
+def _how(result: ExecResult) -> str:
+    return result.failure or f"exit code {result.exit_code}"
+
+
+def _tail(data: bytes) -> str:
+    return repr(data[-200:].decode("utf-8", "replace"))
