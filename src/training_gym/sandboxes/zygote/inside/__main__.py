@@ -151,7 +151,6 @@ def main() -> None:
     """Boot from the first message, then serve."""
     owner = socket.socket(fileno=_OWNER)
     told = json.loads(owner.recv(1 << 16))
-    janitor = Janitor(told["home"], told["folder"], told["cgroups"])
     boot = Boot(
         rootless=told["rootless"],
         image=told["image"],
@@ -161,6 +160,7 @@ def main() -> None:
         scratch=told["scratch"],
     )
     try:
+        janitor = Janitor(told["home"], told["folder"], told["cgroups"])
         _enter_namespaces(boot.rootless)
         build_zygote_tree(boot)
         for name in told["preload"]:

@@ -125,14 +125,17 @@ def _trees(roots: set[int]) -> set[int]:
 
 
 def _children(pid: int) -> list[int]:
-    children: list[int] = []
+    text = b""
     try:
         for thread in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{thread}/children", encoding="ascii") as listing:
-                children += [int(child) for child in listing.read().split()]
+            # Not open(): it looks its codec up among the modules, which process 1 cannot load.
+            listing = os.open(f"/proc/{pid}/task/{thread}/children", os.O_RDONLY | os.O_CLOEXEC)
+            while data := os.read(listing, 1 << 16):
+                text += data
+            os.close(listing)
     except OSError:  # it ended meanwhile
         pass
-    return children
+    return [int(child) for child in text.split()]
 
 
 def _end_descendants(supervisor: int) -> None:
