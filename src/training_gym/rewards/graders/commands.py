@@ -17,7 +17,7 @@ from pydantic import Field
 from training_gym.rewards.graders.bench import Bench
 from training_gym.rewards.graders.grader import Grader
 from training_gym.rewards.graders.inspection import is_hook
-from training_gym.rewards.graders.programs import leftovers, verdict_files
+from training_gym.rewards.graders.remains import leftovers, verdict_files
 from training_gym.rewards.graders.submission import Submission
 from training_gym.rewards.graders.verdict import Case, Tampering, Verdict, judged
 from training_gym.spec.errors import RewardError
@@ -83,7 +83,7 @@ class CommandTests(Grader):
                     await sandbox.write_file(path, data)
             result = await sandbox.exec(ExecRequest(argv=self.command, timeout_s=self.timeout_s))
             signs += leftovers(result)
-            signs += await verdict_files(sandbox, dict(placed))
+            signs += await verdict_files(sandbox, placed)
             signs += await _changed(sandbox, {**tests, **coded})
             return result, sandbox.tier
 

@@ -13,7 +13,7 @@ from training_gym.rewards.graders.callee import CalleeProcess, Gone, start_calle
 from training_gym.rewards.graders.compare import same_value
 from training_gym.rewards.graders.grader import Grader
 from training_gym.rewards.graders.inside.plain import TAG, NotPlain, decode, encode
-from training_gym.rewards.graders.programs import leftovers, verdict_files
+from training_gym.rewards.graders.remains import leftovers, orphans, verdict_files
 from training_gym.rewards.graders.submission import Submission
 from training_gym.rewards.graders.verdict import Case, Tampering, Verdict, judged
 from training_gym.spec.errors import RewardError
@@ -85,6 +85,7 @@ class FunctionCases(Grader):
             for number in range(len(found), len(cases)):
                 message = f"import: {error}"
                 found.append(Case(name=f"case {number + 1}", passed=False, message=message))
+        signs += await orphans(sandbox)
         result = await callee.end()
         return [*signs, *callee.tampering, *leftovers(result)]
 

@@ -10,11 +10,11 @@ from pydantic import Field, TypeAdapter, ValidationError
 from training_gym.rewards.graders.bench import Bench
 from training_gym.rewards.graders.compare import Comparison, same_output
 from training_gym.rewards.graders.grader import Grader
-from training_gym.rewards.graders.inspection import VERDICT_FILES
+from training_gym.rewards.graders.remains import leftovers, verdict_files
 from training_gym.rewards.graders.submission import Submission
 from training_gym.rewards.graders.verdict import Case, Tampering, Verdict, judged
 from training_gym.spec.errors import RewardError
-from training_gym.spec.sandboxes import MIB, ExecRequest, ExecResult, Sandbox, SandboxFileError
+from training_gym.spec.sandboxes import MIB, ExecRequest, ExecResult
 from training_gym.spec.settings import Settings
 
 
@@ -88,30 +88,6 @@ class ProgramCases(Grader):
         passed = fine and whole and same_output(case.stdout, result.stdout, self.comparison)
         message = "" if passed else (_how(result) if not fine else f"wrote {_tail(result.stdout)}")
         return Case(name=name, passed=passed, message=message), signs, sandbox.tier
-
-
-def leftovers(result: ExecResult) -> list[Tampering]:
-    """A sign for processes that were left behind."""
-    if not result.leftovers:
-        return []
-    evidence = f"{result.leftovers} processes were left running and killed"
-    return [Tampering(kind="leftover_processes", evidence=evidence)]
-
-
-async def verdict_files(sandbox: Sandbox, files: dict[str, bytes]) -> list[Tampering]:
-    """Signs for files that stand where a careless grader would look for a verdict."""
-    found = []
-    folders = ("", "/logs/verifier/", "/tmp/")
-    for path in (f"{folder}{name}" for folder in folders for name in sorted(VERDICT_FILES)):
-        if path in files:
-            continue
-        try:
-            content = await sandbox.read_file(path, max_bytes=4096)
-        except SandboxFileError:
-            continue
-        evidence = f"wrote {path}: {content[:40]!r}"
-        found.append(Tampering(kind="verdict_file", evidence=evidence))
-    return found
 
 
 def _read_cases(cases: Any) -> list[ProgramCase]:

@@ -20,7 +20,7 @@ from training_gym.rewards.graders.bench import Bench
 from training_gym.rewards.graders.bundle import bundle
 from training_gym.rewards.graders.callee import CalleeProcess, Gone, start_callee
 from training_gym.rewards.graders.grader import Grader
-from training_gym.rewards.graders.programs import leftovers, verdict_files
+from training_gym.rewards.graders.remains import leftovers, orphans, verdict_files
 from training_gym.rewards.graders.submission import Submission
 from training_gym.rewards.graders.verdict import Case, Tampering, Verdict, judged, not_judged
 from training_gym.spec.errors import RewardError
@@ -53,6 +53,7 @@ class UnitTests(Grader):
                     verdict = await relay.run(ours, list(tests), _modules(files), self.timeout_s)
             except TimeoutError:
                 verdict = {"verdict": [], "late": True}
+            signs += await orphans(theirs)
             ended = await callee.end()
             signs += [*callee.tampering, *leftovers(ended), *(await verdict_files(theirs, files))]
             tier = theirs.tier
