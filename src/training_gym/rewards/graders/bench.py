@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 from training_gym.rewards.graders.verdict import Verdict, not_judged
-from training_gym.spec.errors import RewardError, SandboxError, did_you_mean
+from training_gym.spec.errors import SandboxError
+from training_gym.spec.plugins import Plugins
 from training_gym.spec.sandbox_errors import disposition
 from training_gym.spec.sandboxes import HostImage, Image, Resources, Sandbox, SandboxProvider, SandboxSpec
 from training_gym.spec.settings import Settings
@@ -69,15 +70,18 @@ class Bench:
         return self._own
 
 
-def find_provider(name: str) -> SandboxProvider:
-    """A provider by its name; raises `RewardError` with the nearest that exists."""
-    from importlib.metadata import entry_points
+_PROVIDERS = Plugins(
+    "sandbox provider",
+    "training_gym.sandboxes",
+    {"local": "training_gym.sandboxes.zygote.provider:ZygoteProvider"},
+    SandboxError,
+)
 
-    found = {entry.name: entry for entry in entry_points(group="training_gym.sandboxes")}
-    if name in found:
-        make: Callable[[], SandboxProvider] = found[name].load()
-        return make()
-    raise RewardError(f"no sandbox provider is called {name!r}", fix=did_you_mean(name, found))
+
+def find_provider(name: str) -> SandboxProvider:
+    """A provider by its name; raises `SandboxError` with the nearest that exists."""
+    provider: SandboxProvider = _PROVIDERS.make(name)
+    return provider
 
 
 async def or_none(judge: Callable[[], Any]) -> Verdict:
