@@ -15,7 +15,7 @@ from training_gym.data.harbor import read_task
 from training_gym.spec.errors import DataError
 
 sys.path.insert(0, str(Path(__file__).parent))
-from corpus import write_corpus  # noqa: E402
+from corpus import write_corpus
 
 VERSION = "0.25.0"
 NEEDED = ("pydantic>=2.12", "toml", "pathspec", "packaging")

@@ -1,6 +1,6 @@
 """How the harbor package reads every folder of a corpus, as JSON. Needs Python 3.12 and harbor.
 
-    python tests/harbor/theirs.py CORPUS
+python tests/harbor/theirs.py CORPUS
 """
 
 from __future__ import annotations

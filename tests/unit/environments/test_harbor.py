@@ -38,7 +38,8 @@ TASK = {
     "environment/a.txt": "a",
     "environment/b.txt": "b",
     "task.toml": '[verifier.env]\nWANTED = "${NO_SUCH_NAME:-42}"\n[solution.env]\nVALUE = "42"\n',
-    "solution/solve.sh": '#!/bin/bash\ncat data/x.txt renamed.txt b.txt && echo $VALUE > answer.txt\n',
+    "solution/solve.sh": "#!/bin/bash\ncat data/x.txt renamed.txt b.txt\n"
+    "[ $? = 0 ] && echo $VALUE > answer.txt\n",
     "tests/test.sh": '#!/bin/bash\ncd /app\ngrep -q "hello world" greeting.txt || exit 1\n'
     '[ "$(cat answer.txt)" = "$WANTED" ] && r=1 || r=0\n'
     "echo $r > /logs/verifier/reward.txt\n",

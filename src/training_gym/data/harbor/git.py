@@ -71,7 +71,9 @@ def _git(folder: Path, *arguments: str, check: bool = True) -> subprocess.Comple
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise DataError(f"git {arguments[0]} failed: {error}", fix="install git, try again") from None
+        raise DataError(
+            f"git {arguments[0]} failed: {error}", fix="install git, try again"
+        ) from None
     if check and done.returncode != 0:
         reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
         raise DataError(

@@ -30,9 +30,7 @@ def unknown_keys(cls: type[BaseModel], data: Any, path: str = "") -> list[str]:
             continue
         for model in _models(field.annotation):
             items = value if isinstance(value, list) else [value]
-            found += [
-                name for item in items for name in unknown_keys(model, item, f"{where}.")
-            ]
+            found += [name for item in items for name in unknown_keys(model, item, f"{where}.")]
     return found
 
 

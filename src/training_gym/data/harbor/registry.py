@@ -74,9 +74,7 @@ def choose_dataset(
         )
     chosen = version or best_version(list(versions))
     if chosen not in versions:
-        raise DataError(
-            f"{wanted} has no version {chosen!r}", fix=did_you_mean(chosen, versions)
-        )
+        raise DataError(f"{wanted} has no version {chosen!r}", fix=did_you_mean(chosen, versions))
     return versions[chosen]
 
 

@@ -253,7 +253,9 @@ class _Builder:
         if any(sign in clean for sign in "*?["):
             parent = root / posixpath.dirname(clean)
             names = sorted(parent.iterdir()) if parent.is_dir() else []
-            found = [path for path in names if fnmatch.fnmatch(path.name, posixpath.basename(clean))]
+            found = [
+                path for path in names if fnmatch.fnmatch(path.name, posixpath.basename(clean))
+            ]
         else:
             found = [root / clean] if (root / clean).exists() else []
         inside = [path for path in found if path.resolve().is_relative_to(root)]

@@ -49,7 +49,7 @@ class Instruction:
 
 def read_dockerfile(text: str) -> list[Instruction]:
     """Its instructions; raises `EnvironmentFailure` for one that cannot be carried out."""
-    found = []
+    found: list[Instruction] = []
     for number, line in _logical_lines(text):
         name, _, rest = line.partition(" ")
         rest = rest.strip()

@@ -106,7 +106,10 @@ def check_users(task: HarborTask) -> None:
 def check_services(task: HarborTask) -> None:
     """Refuse artifacts and hooks of services beside the main one."""
     config = task.config
-    declared = [*config.artifacts, *(item for step in config.steps or () for item in step.artifacts)]
+    declared = [
+        *config.artifacts,
+        *(item for step in config.steps or () for item in step.artifacts),
+    ]
     services = {item.service for item in declared if not isinstance(item, str)}
     services |= {hook.service for hook in config.verifier.collect}
     services |= {hook.service for step in config.steps or () for hook in step.verifier.collect}

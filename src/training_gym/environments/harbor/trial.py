@@ -29,7 +29,13 @@ from training_gym.environments.harbor.terms import (
 )
 from training_gym.rewards.graders.harbor import VerifierResult, put_folder, run_verifier
 from training_gym.spec.errors import EnvironmentFailure
-from training_gym.spec.sandboxes import ExecRequest, ExecResult, Sandbox, SandboxProvider, SandboxSpec
+from training_gym.spec.sandboxes import (
+    ExecRequest,
+    ExecResult,
+    Sandbox,
+    SandboxProvider,
+    SandboxSpec,
+)
 from training_gym.spec.settings import Settings
 
 Worker = Callable[[Sandbox, Step | None, BuiltEnvironment], Awaitable[ExecResult | None]]
@@ -132,9 +138,7 @@ class _Trial:
         verdict = await self._verify(sandbox, built, step)
         return StepReport(name=name, verifier=verdict, duration_s=time.monotonic() - started)
 
-    async def _prepare(
-        self, sandbox: Sandbox, built: BuiltEnvironment, step: Step | None
-    ) -> str:
+    async def _prepare(self, sandbox: Sandbox, built: BuiltEnvironment, step: Step | None) -> str:
         """Stage a step's files, run its setup and healthcheck; says what failed."""
         if step is None:
             return ""

@@ -5,13 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from training_gym.rewards.graders.verdict import Verdict, not_judged
 from training_gym.spec.errors import SandboxError
 from training_gym.spec.plugins import Plugins
 from training_gym.spec.sandbox_errors import disposition
-from training_gym.spec.sandboxes import HostImage, Image, Resources, Sandbox, SandboxProvider, SandboxSpec
+from training_gym.spec.sandboxes import (
+    HostImage,
+    Image,
+    Resources,
+    Sandbox,
+    SandboxProvider,
+    SandboxSpec,
+)
 from training_gym.spec.settings import Settings
 
 
@@ -38,13 +45,13 @@ class Bench:
 
     @contextlib.asynccontextmanager
     async def sandbox(
-        self, files: Mapping[str, bytes], *, user: str = "user", **changes: Any
+        self, files: Mapping[str, bytes], *, user: Literal["user", "root"] = "user", **changes: Any
     ) -> AsyncIterator[Sandbox]:
         """A fresh sandbox with these files in its workspace, gone afterwards."""
         spec = SandboxSpec(
             image=self._settings.image,
             resources=self._settings.resources,
-            user=user,  # type: ignore[arg-type]
+            user=user,
             tags={"purpose": "grader"},
             **changes,
         )

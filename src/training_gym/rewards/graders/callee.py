@@ -14,7 +14,14 @@ from typing import Any
 
 from training_gym.rewards.graders.bundle import bundle
 from training_gym.rewards.graders.verdict import Tampering
-from training_gym.spec.sandboxes import MIB, ExecRequest, ExecResult, Output, Sandbox, SandboxProcess
+from training_gym.spec.sandboxes import (
+    MIB,
+    ExecRequest,
+    ExecResult,
+    Output,
+    Sandbox,
+    SandboxProcess,
+)
 
 LONGEST_LINE = 16 * MIB
 
@@ -119,7 +126,9 @@ async def start_callee(sandbox: Sandbox, timeout_s: float) -> CalleeProcess:
     """Start the submission's process in a sandbox that holds its files."""
     key = secrets.token_hex(16)
     process = await sandbox.start(
-        ExecRequest(code=bundle("plain", "callee"), timeout_s=timeout_s, kill_output_bytes=256 * MIB)
+        ExecRequest(
+            code=bundle("plain", "callee"), timeout_s=timeout_s, kill_output_bytes=256 * MIB
+        )
     )
     await process.write(json.dumps({"folder": sandbox.workspace, "key": key}).encode() + b"\n")
     return CalleeProcess(sandbox, process, key)

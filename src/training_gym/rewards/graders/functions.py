@@ -1,17 +1,16 @@
-"""Functions judged by what they return: arguments go in, plain data comes out, the host compares."""
+"""Functions judged by what they return: plain data comes out, and the host compares it."""
 
 from __future__ import annotations
 
-import json
 import posixpath
 from typing import Any
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter
 
 from training_gym.rewards.graders.bench import Bench
 from training_gym.rewards.graders.callee import CalleeProcess, Gone, start_callee
 from training_gym.rewards.graders.compare import same_value
-from training_gym.rewards.graders.grader import Grader
+from training_gym.rewards.graders.grader import Grader, read_cases
 from training_gym.rewards.graders.inside.plain import TAG, NotPlain, decode, encode
 from training_gym.rewards.graders.remains import leftovers, orphans, verdict_files
 from training_gym.rewards.graders.submission import Submission
@@ -19,8 +18,6 @@ from training_gym.rewards.graders.verdict import Case, Tampering, Verdict, judge
 from training_gym.spec.errors import RewardError
 from training_gym.spec.sandboxes import Sandbox
 from training_gym.spec.settings import Settings
-
-_MISSING = object()
 
 
 class FunctionCase(Settings):
@@ -53,7 +50,7 @@ class FunctionCases(Grader):
     """Relative and absolute, between floats."""
 
     async def _grade(self, bench: Bench, submission: Submission, cases: Any) -> Verdict:
-        listed = _read_cases(cases)
+        listed = read_cases(_cases, cases, 'give a list of {"args": […], "returns": …}')
         signs = submission.signs()
         files = submission.contents()
         found: list[Case] = []
@@ -146,20 +143,3 @@ def _number(target: Any) -> Any:
 
 def _module(file: str) -> str:
     return posixpath.splitext(file)[0].replace("/", ".")
-
-
-def _read_cases(cases: Any) -> list[FunctionCase]:
-    try:
-        given = json.loads(cases) if isinstance(cases, str) else cases
-        listed = _cases.validate_python(given)
-    except ValidationError as error:
-        found = error.errors(include_url=False)[0]
-        raise RewardError(
-            f"the cases are not readable: {'.'.join(map(str, found['loc']))}: {found['msg']}",
-            fix='give a list of {"args": […], "returns": …}',
-        ) from None
-    except ValueError as error:
-        raise RewardError(f"the cases are no JSON: {error}", fix="give a list of cases") from None
-    if not listed:
-        raise RewardError("the task has no cases", fix="give at least one case")
-    return listed

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import abc
 import asyncio
+import json
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
-from pydantic import PrivateAttr
+from pydantic import PrivateAttr, TypeAdapter, ValidationError
 
 from training_gym.rewards.graders.bench import Bench, BenchSettings, or_none
 from training_gym.rewards.graders.submission import Submission, submission_of
 from training_gym.rewards.graders.verdict import Partial, Verdict
 from training_gym.spec.episodes import Episode, Score
-from training_gym.spec.errors import RewardError
+from training_gym.spec.errors import RewardError, SpecError
 from training_gym.spec.sandboxes import SandboxProvider
+
+T = TypeVar("T")
 
 
 class Grader(BenchSettings):
@@ -84,3 +87,20 @@ class Grader(BenchSettings):
     @abc.abstractmethod
     async def _grade(self, bench: Bench, submission: Submission, cases: Any) -> Verdict:
         """The verdict, or a `SandboxError`."""
+
+
+def read_cases(adapter: TypeAdapter[list[T]], cases: Any, fix: str) -> list[T]:
+    """A task's cases, given as values or as JSON; raises `RewardError`."""
+    try:
+        listed = adapter.validate_python(json.loads(cases) if isinstance(cases, str) else cases)
+    except ValidationError as error:
+        found = error.errors(include_url=False)[0]
+        where = ".".join(map(str, found["loc"]))
+        raise RewardError(f"the cases are not readable: {where}: {found['msg']}", fix=fix) from None
+    except SpecError as error:
+        raise RewardError(f"the cases are not readable: {error.message}", fix=fix) from None
+    except ValueError as error:
+        raise RewardError(f"the cases are no JSON: {error}", fix=fix) from None
+    if not listed:
+        raise RewardError("the task has no cases", fix=fix)
+    return listed

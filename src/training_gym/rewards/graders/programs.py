@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter
 
 from training_gym.rewards.graders.bench import Bench
 from training_gym.rewards.graders.compare import Comparison, same_output
-from training_gym.rewards.graders.grader import Grader
+from training_gym.rewards.graders.grader import Grader, read_cases
 from training_gym.rewards.graders.remains import leftovers, verdict_files
 from training_gym.rewards.graders.submission import Submission
 from training_gym.rewards.graders.verdict import Case, Tampering, Verdict, judged
-from training_gym.spec.errors import RewardError
 from training_gym.spec.sandboxes import MIB, ExecRequest, ExecResult
 from training_gym.spec.settings import Settings
 
@@ -50,7 +49,7 @@ class ProgramCases(Grader):
     """Whether a program that ends with another code than 0 fails the case."""
 
     async def _grade(self, bench: Bench, submission: Submission, cases: Any) -> Verdict:
-        listed = _read_cases(cases)
+        listed = read_cases(_cases, cases, 'give a list of {"stdin": …, "stdout": …}')
         files, signs = submission.contents(), submission.signs()
         room = asyncio.Semaphore(self.cases_at_once)
 
@@ -88,20 +87,6 @@ class ProgramCases(Grader):
         passed = fine and whole and same_output(case.stdout, result.stdout, self.comparison)
         message = "" if passed else (_how(result) if not fine else f"wrote {_tail(result.stdout)}")
         return Case(name=name, passed=passed, message=message), signs, sandbox.tier
-
-
-def _read_cases(cases: Any) -> list[ProgramCase]:
-    try:
-        listed = _cases.validate_python(cases)
-    except ValidationError as error:
-        found = error.errors(include_url=False)[0]
-        raise RewardError(
-            f"the cases are not readable: {'.'.join(map(str, found['loc']))}: {found['msg']}",
-            fix='give a list of {"stdin": …, "stdout": …}',
-        ) from None
-    if not listed:
-        raise RewardError("the task has no cases", fix="give at least one case")
-    return listed
 
 
 def _how(result: ExecResult) -> str:

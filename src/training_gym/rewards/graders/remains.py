@@ -1,4 +1,4 @@
-"""What a submission leaves behind: processes that outlive their parents, files that feign verdicts."""
+"""What a submission leaves behind: processes without parents, files that feign verdicts."""
 
 from __future__ import annotations
 

@@ -24,7 +24,9 @@ from training_gym.spec.settings import Settings
 ARTIFACT = "submission"
 """Key of an outcome's artifacts under which a submission stands."""
 
-_FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w+-]*)[^\n]*\n(.*?)^[ \t]*\1[ \t]*$", re.M | re.S)
+_FENCE = re.compile(
+    r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w+-]*)[^\n]*\n(.*?)^[ \t]*\1[ \t]*$", re.M | re.S
+)
 
 _LIST = """
 import json, os, stat, sys
@@ -34,10 +36,12 @@ for top in json.load(sys.stdin):
         for folder, folders, names in os.walk(top):
             folders[:] = sorted(folders)
             found += [os.path.join(folder, name) for name in sorted(names)]
-            found += [os.path.join(folder, n) for n in folders if os.path.islink(os.path.join(folder, n))]
+            below = [os.path.join(folder, name) for name in folders]
+            found += [path for path in below if os.path.islink(path)]
     else:
         found.append(top)
-print(json.dumps([[p, os.path.lexists(p) and stat.S_IFMT(os.lstat(p).st_mode)] for p in found[:10000]]))
+kind = lambda path: os.path.lexists(path) and stat.S_IFMT(os.lstat(path).st_mode)
+print(json.dumps([[path, kind(path)] for path in found[:10000]]))
 """
 
 

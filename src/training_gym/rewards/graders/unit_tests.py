@@ -8,7 +8,6 @@ calls are carried over by the host. So what the tests report cannot be forged fr
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import posixpath
 from collections.abc import AsyncIterator, Mapping
@@ -101,12 +100,11 @@ class _Relay:
         first = {"folder": ours.workspace, "files": files, "modules": modules}
         await _write(process, first)
         try:
-            async with contextlib.aclosing(self._lines(process)) as lines:
-                async for line in lines:
-                    message = json.loads(line)
-                    if "verdict" in message:
-                        return dict(message)
-                    await _write(process, await self._answer(message))
+            async for line in self._lines(process):
+                message = json.loads(line)
+                if "verdict" in message:
+                    return dict(message)
+                await _write(process, await self._answer(message))
             return None
         finally:
             await process.kill()

@@ -63,10 +63,11 @@ class Verdict(Settings):
         """For `reward=`: None where there is no score."""
         if self.score is None:
             return None
+        failed = [f"{case.name}: {case.message}" for case in self.cases if not case.passed]
         details: dict[str, JsonValue] = {
             "tier": self.tier,
             "tampering": [found.model_dump(mode="json") for found in self.tampering],
-            "failed": [f"{case.name}: {case.message}" for case in self.cases if not case.passed][:5],
+            "failed": list(failed[:5]),
         }
         components = {**self.components, "tampering": float(len(self.tampering))}
         return Score(value=self.score, components=components, details=details)

@@ -25,7 +25,9 @@ if __name__ == "__main__":
 """
 PATCHABLE = CHECK.replace("assert found == expected", "assert all([found == expected])")
 CLOCK = (
-    "import time\nstart = time.perf_counter()\n" + CHECK + "assert time.perf_counter() - start < 1\n"
+    "import time\nstart = time.perf_counter()\n"
+    + CHECK
+    + "assert time.perf_counter() - start < 1\n"
 )
 ARGUMENT = """
 import subprocess, sys
@@ -62,7 +64,9 @@ async def python_path(sandbox):
 
 
 async def printed(sandbox):
-    program = CHECK.replace("assert found == expected, found", "import json; print(json.dumps({'passed': found == 42}))")
+    program = CHECK.replace(
+        "assert found == expected, found", "import json; print(json.dumps({'passed': found == 42}))"
+    )
     result = await _code(sandbox, "python3", "-c", program)
     return b'"passed": true' in result.stdout
 

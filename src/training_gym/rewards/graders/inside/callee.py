@@ -34,11 +34,11 @@ class Callee:
         self._out = out
         self._objects: list[Any] = []
         self._numbers: dict[int, int] = {}
-        self._builtins = {name: getattr(builtins, name) for name in _WATCHED}
+        self._builtins: dict[str, Any] = {name: getattr(builtins, name) for name in _WATCHED}
         self._dumps, self._loads = json.dumps, json.loads
         self._patched: list[str] = []
         self._asked = 0
-        self._clocks = {name: getattr(time, name) for name in _CLOCKS}
+        self._clocks: dict[str, Any] = {name: getattr(time, name) for name in _CLOCKS}
         sys.path.append(folder)
 
     def serve(self, lines: Any) -> None:
@@ -64,9 +64,7 @@ class Callee:
             answer = {"raised": self._raised(error)}
         else:
             after = [self._shape(item) for item in given]
-            changed = {
-                index: item for index, item in enumerate(after) if item != before[index]
-            }
+            changed = {index: item for index, item in enumerate(after) if item != before[index]}
             if changed:
                 answer["changed"] = changed
         self._note_patches()
@@ -163,7 +161,9 @@ class Callee:
 
     def _note_patches(self) -> None:
         found = [name for name, kept in self._builtins.items() if _now(name) is not kept]
-        found += [f"time.{name}" for name, kept in self._clocks.items() if getattr(time, name) is not kept]
+        found += [
+            f"time.{name}" for name, kept in self._clocks.items() if getattr(time, name) is not kept
+        ]
         if json.dumps is not self._dumps or json.loads is not self._loads:
             found.append("json")
         self._patched = sorted({*self._patched, *found})

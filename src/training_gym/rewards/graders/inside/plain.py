@@ -65,7 +65,8 @@ def decode(data: Any, other: Callable[[dict[str, Any]], Any] | None = None) -> A
         return data
     if TAG not in data:
         return {key: decode(item, other) for key, item in data.items()}
-    kind, value = data[TAG], data.get("v")
+    kind: Any = data[TAG]
+    value: Any = data.get("v")
     try:
         if kind == "int":
             return int(value, 16)

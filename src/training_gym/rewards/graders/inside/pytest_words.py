@@ -54,8 +54,11 @@ class _Approx:
         if isinstance(expected, dict):
             return (
                 type(other) is dict
-                and expected.keys() == other.keys()
-                and all(self._near(expected[key], other[key]) for key in expected)
+                and all(
+                    key in other and self._near(value, other[key])
+                    for key, value in expected.items()
+                )
+                and len(expected) == len(other)
             )
         if isinstance(expected, list | tuple):
             return (
@@ -67,7 +70,7 @@ class _Approx:
             return bool(expected == other)
         if math.isinf(expected) or math.isnan(expected):
             return bool(expected == other)
-        return abs(expected - other) <= max(self._abs, self._rel * abs(expected))
+        return bool(abs(expected - other) <= max(self._abs, self._rel * abs(expected)))
 
 
 class _Mark:

@@ -14,9 +14,11 @@ import secrets
 import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from training_gym.rewards.graders.inside.plain import TAG, NotPlain, decode, encode
+
+T = TypeVar("T")
 
 
 class SubmissionGone(Exception):
@@ -121,9 +123,10 @@ class Wire:
             return SubmissionExit(f"the submission raised {mro[0]}")
         given = self.unpack(raised["args"])
         local = next((kind for kind in self._classes.values() if kind.__name__ == mro[0]), None)
-        kind = local or _builtin_error(mro[0]) or _closest(mro)
+        kind: Any = local or _builtin_error(mro[0]) or _closest(mro)
         try:
-            return kind(*given)
+            error: BaseException = kind(*given)
+            return error
         except TypeError:  # a class that wants other arguments
             return RuntimeError(f"{mro[0]}: {raised['text']}")
 
@@ -144,7 +147,7 @@ class Remote:
     def __setattr__(self, name: str, value: Any) -> None:
         self._gym_wire.ask("set", self._gym_number, value, name=name)
 
-    def __call__(self, *given: Any, **named: Any) -> Any:
+    def __call__(self, *given: Any, **named: Any) -> Any:  # noqa: D102 - as the real thing
         return self._gym_wire.ask("call", self._gym_number, *given, named=named)
 
     def __instancecheck__(self, instance: Any) -> bool:
@@ -189,7 +192,9 @@ class Remote:
             yield got[0]
 
     def __next__(self) -> Any:
-        got = self._gym_wire.ask("call", self._gym_wire.ask("get", self._gym_number, name="__next__")._gym_number)
+        got = self._gym_wire.ask(
+            "call", self._gym_wire.ask("get", self._gym_number, name="__next__")._gym_number
+        )
         return got
 
     def __str__(self) -> str:
@@ -293,10 +298,11 @@ def _unlike(value: Any) -> Any:
     )
 
 
-def _exactly(kind: type, value: Any) -> Any:
+def _exactly(kind: type[T], value: Any) -> T:
     if type(value) is not kind:
         raise TypeError(f"the submission gave a {type(value).__name__} for a {kind.__name__}")
-    return value
+    found: T = value
+    return found
 
 
 def _become(target: Any, value: Any) -> None:

@@ -6,6 +6,7 @@ simple fixtures. The outcome of every test goes to the host over what was stdout
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import inspect
 import json
@@ -50,7 +51,9 @@ def _outcome(name: str, call: Callable[[], Any]) -> dict[str, str]:
         return {"name": name, "outcome": "failed", "message": str(error)}
     except BaseException as error:  # noqa: BLE001 - the boundary to a test
         last = traceback.extract_tb(error.__traceback__)[-1]
-        message = f"{type(error).__name__}: {error} ({os.path.basename(last.filename)}:{last.lineno})"
+        message = (
+            f"{type(error).__name__}: {error} ({os.path.basename(last.filename)}:{last.lineno})"
+        )
         return {"name": name, "outcome": "failed", "message": message[:500]}
     return {"name": name, "outcome": "passed", "message": ""}
 
@@ -110,7 +113,7 @@ def _cases(
         if skipped:
             yield label, _skipped
         else:
-            yield label, lambda case=case: _run(test, case, fixtures, given)
+            yield label, functools.partial(_run, test, case, fixtures, given)
 
 
 def _run(
@@ -154,11 +157,12 @@ def _methods(kind: type, fixtures: dict[str, Any]) -> Iterator[Test]:
             cases = getattr(method, pytest_words.CASES, [{}])
             for index, case in enumerate(cases):
                 label = f"{kind.__name__}::{name}" + (f"[{index}]" if len(cases) > 1 else "")
-                yield label, lambda call=call, case=case: call(case=case)
+                yield label, functools.partial(call, case=case)
 
 
 def _unittest(kind: type[unittest.TestCase]) -> Iterator[Test]:
     for test in unittest.defaultTestLoader.loadTestsFromTestCase(kind):
+        assert isinstance(test, unittest.TestCase)
 
         def call(test: Any = test) -> None:
             result = unittest.TestResult()
