@@ -11,6 +11,7 @@ from training_gym.cli import doctor, init, quickstart, train
 from training_gym.cli.harbor import app as harbor
 from training_gym.cli.models import app as models
 from training_gym.cli.runs import app as runs
+from training_gym.cli.sandbox import app as sandbox
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -23,6 +24,7 @@ app.command()(train.train)
 app.add_typer(runs, name="runs")
 app.add_typer(models, name="models")
 app.add_typer(harbor, name="harbor")
+app.add_typer(sandbox, name="sandbox")
 app.command()(init.init)
 app.command()(doctor.doctor)
 

@@ -12,7 +12,7 @@ from training_gym.environments.harbor import Terms, verify_task
 from training_gym.environments.harbor.dockerfile import expand, read_dockerfile
 from training_gym.environments.harbor.trial import combined
 from training_gym.rewards.graders.harbor import VerifierResult, parse_rewards
-from training_gym.sandboxes.zygote.provider import ZygoteProvider
+from training_gym.sandboxes import registry
 from training_gym.spec.errors import EnvironmentFailure
 
 OFFLINE = Terms(base="host", network="none")
@@ -74,7 +74,7 @@ def verify(tmp_path_factory):
     if sys.platform != "linux":
         pytest.skip("local sandboxes need Linux")
     runner = asyncio.Runner()
-    provider = ZygoteProvider()
+    provider = registry.find("local")
 
     def verified(files, terms=OFFLINE, **changes):
         root = tmp_path_factory.mktemp("task")

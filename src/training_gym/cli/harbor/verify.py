@@ -78,9 +78,9 @@ async def _verify_all(
     import asyncio
 
     from training_gym.environments.harbor import verify_task
-    from training_gym.rewards.graders.bench import find_provider
+    from training_gym.sandboxes import registry
 
-    provider = find_provider(provider_name)
+    provider = registry.find(provider_name)
     room = asyncio.Semaphore(at_once)
 
     async def verified(task: HarborTask) -> TaskReport:

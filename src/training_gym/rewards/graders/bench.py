@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Literal
 
 from training_gym.rewards.graders.verdict import Verdict, not_judged
+from training_gym.sandboxes import registry
 from training_gym.spec.errors import SandboxError
-from training_gym.spec.plugins import Plugins
 from training_gym.spec.sandbox_errors import disposition
 from training_gym.spec.sandboxes import (
     HostImage,
@@ -73,22 +73,8 @@ class Bench:
         if self._given is not None:
             return self._given
         if self._own is None:
-            self._own = find_provider(self._settings.provider)
+            self._own = registry.find(self._settings.provider)
         return self._own
-
-
-_PROVIDERS = Plugins(
-    "sandbox provider",
-    "training_gym.sandboxes",
-    {"local": "training_gym.sandboxes.zygote.provider:ZygoteProvider"},
-    SandboxError,
-)
-
-
-def find_provider(name: str) -> SandboxProvider:
-    """A provider by its name; raises `SandboxError` with the nearest that exists."""
-    provider: SandboxProvider = _PROVIDERS.make(name)
-    return provider
 
 
 async def or_none(judge: Callable[[], Any]) -> Verdict:

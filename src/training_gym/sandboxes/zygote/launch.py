@@ -63,7 +63,11 @@ def archive() -> bytes:
         for path in sorted(_INSIDE.glob("*.py")):
             if path.name != "__init__.py":
                 bundle.writestr(f"{_PACKAGE}/{path.name}", path.read_bytes())
-        main = "from training_gym.sandboxes.zygote.inside.__main__ import main\nmain()\n"
+        main = (
+            "import sys\n"
+            "from training_gym.sandboxes.zygote.inside import keeper, __main__ as zygote\n"
+            "keeper.main() if sys.argv[1:] else zygote.main()\n"
+        )
         bundle.writestr("__main__.py", main)
     return buffer.getvalue()
 

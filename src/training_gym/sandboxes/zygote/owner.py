@@ -6,18 +6,23 @@ import contextlib
 import itertools
 import os
 import shutil
+import stat
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from training_gym.sandboxes.zygote import cgroups
 from training_gym.spec.home import home
+from training_gym.spec.sandboxes import StartFailed
 
 _NUMBERS = itertools.count(1)
 
 
-def claim_folder(hierarchies: Sequence[cgroups.Hierarchy], uid: int | None) -> Path:
+def claim_folder(
+    hierarchies: Sequence[cgroups.Hierarchy], uid: int | None, parent: Path | None = None
+) -> Path:
     """A new folder of this process; what owners that are gone have left is removed first."""
-    parent = home() / "sandboxes"
+    parent = parent or home() / "sandboxes"
     parent.mkdir(parents=True, exist_ok=True)
     remove_orphaned(parent, hierarchies)
     folder = parent / f"{os.getpid()}-{_start_time(os.getpid())}-{next(_NUMBERS)}"
@@ -29,6 +34,18 @@ def claim_folder(hierarchies: Sequence[cgroups.Hierarchy], uid: int | None) -> P
         for path in (folder, folder / "store"):
             os.chown(path, uid, uid)
     return folder
+
+
+def shared_parent() -> Path:
+    """Where owners keep what users of their sandboxes must reach by path. Raises `StartFailed`."""
+    parent = Path(tempfile.gettempdir()) / f"training-gym-{os.geteuid()}"
+    with contextlib.suppress(FileExistsError):
+        parent.mkdir(mode=0o711)
+    status = parent.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+        raise StartFailed(f"{parent} belongs to somebody else", fix="remove it, or set TMPDIR")
+    parent.chmod(0o711)
+    return parent
 
 
 def remove_orphaned(parent: Path, hierarchies: Sequence[cgroups.Hierarchy]) -> None:

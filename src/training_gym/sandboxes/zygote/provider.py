@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from training_gym.sandboxes.egress import open_egress
-from training_gym.sandboxes.images import ImageStore, Root
+from training_gym.sandboxes.images.store import ImageStore, Root
 from training_gym.sandboxes.zygote import cgroups
 from training_gym.sandboxes.zygote.launch import PRELOAD, Zygote, launch, program_folders
 from training_gym.sandboxes.zygote.link import receive_ready
@@ -73,7 +73,7 @@ class ZygoteProvider:
         self._oom_before: dict[str, int] = {}
         self._watchdog = Watchdog()
         self._alive: dict[str, LocalSandbox] = {}
-        self._images = ImageStore()
+        self._images = ImageStore(None if self._rootless else FIRST_UID)
         self._lacks_proc = False
 
     # ------------------------------------------------------------ what it is

@@ -19,13 +19,14 @@ from training_gym.sandboxes.zygote import files
 from training_gym.sandboxes.zygote.execution import Execution
 from training_gym.sandboxes.zygote.inside import frames
 from training_gym.sandboxes.zygote.link import Link
-from training_gym.sandboxes.zygote.tunnel import Tunnel
+from training_gym.sandboxes.zygote.tunnel import Dial, Tunnel, dial
 from training_gym.spec.sandboxes import (
     MIB,
     ExecRequest,
     ExecResult,
     HostService,
     Image,
+    Network,
     OutOfMemory,
     Output,
     SandboxDied,
@@ -59,6 +60,10 @@ class Parts:
     warm: bool
     """Whether source runs in a fork of the zygote's interpreter."""
     env: Mapping[str, str]
+    workspace: str = WORKSPACE
+    root_path: str = "/"
+    """What `root` is inside: nothing outside of it can be read."""
+    can_connect: bool = True
 
 
 class Owner(Protocol):
@@ -88,8 +93,6 @@ class Owner(Protocol):
 class LocalSandbox:
     """Talks to process 1 over a socket; reads its files through a descriptor of its root."""
 
-    workspace = WORKSPACE
-
     def __init__(
         self, owner: Owner, sandbox_id: str, spec: SandboxSpec, tier: str, parts: Parts
     ) -> None:
@@ -99,6 +102,7 @@ class LocalSandbox:
         self.spec = spec
         self.tier = tier
         self.parts = parts
+        self.workspace = parts.workspace
         self.pid = _pid_behind(parts.handle)
         self.info = SandboxInfo(id=sandbox_id, tags=spec.tags, created_at=time.time(), tier=tier)
         self._channels = itertools.count(1)
@@ -109,7 +113,7 @@ class LocalSandbox:
         self._why: SandboxError | None = None
         self._env = {
             "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-            "HOME": "/root" if spec.user == "root" else WORKSPACE,
+            "HOME": "/root" if spec.user == "root" else parts.workspace,
             "LANG": "C.UTF-8",
             "USER": spec.user,
             **parts.env,
@@ -243,13 +247,13 @@ class LocalSandbox:
     async def read_file(self, path: str, *, max_bytes: int = 100 * MIB) -> bytes:
         """Part of `Sandbox`."""
         self._check()
-        return await files.read_file(self.parts.root, self._absolute(path), max_bytes)
+        return await files.read_file(self.parts.root, self._below_root(path), max_bytes)
 
     async def read_chunks(self, path: str, *, max_bytes: int = 1024 * MIB) -> AsyncIterator[bytes]:
         """Part of `Sandbox`."""
         self._check()
         async with contextlib.aclosing(
-            files.read_chunks(self.parts.root, self._absolute(path), max_bytes)
+            files.read_chunks(self.parts.root, self._below_root(path), max_bytes)
         ) as chunks:
             async for chunk in chunks:
                 yield chunk
@@ -273,7 +277,17 @@ class LocalSandbox:
             )
 
     def _absolute(self, path: str) -> str:
-        return posixpath.join(WORKSPACE, path)
+        return posixpath.join(self.workspace, path)
+
+    def _below_root(self, path: str) -> str:
+        """A path as seen from the descriptor that files are read through."""
+        absolute = posixpath.normpath(self._absolute(path))
+        root = self.parts.root_path
+        if root != "/" and absolute != root and not absolute.startswith(root + "/"):
+            raise SandboxFileError(
+                f"{path!r} is not a file of the sandbox", fix=f"read files below {root}"
+            )
+        return absolute.removeprefix(root).lstrip("/")
 
     # ------------------------------------------------------------ states
 
@@ -304,9 +318,23 @@ class LocalSandbox:
     async def connect(self, service: HostService) -> str:
         """Part of `Sandbox`."""
         self._check()
+        if not self.parts.can_connect:
+            raise SandboxUnsupported(
+                f"tier {self.tier} has no loopback of its own to open a service on",
+                fix="use a tier with namespaces, or pass the service's answers through files",
+            )
+        return await self.open_port(0, dial(service))
+
+    async def open_port(self, port: int, reach: Dial) -> str:
+        """Let connections to a port inside (0: any) reach what `reach` connects to."""
         if self._tunnel is None:
             self._tunnel = Tunnel(self._link)
-        return await self._tunnel.open(service, next(self._channels))
+        return await self._tunnel.open(reach, next(self._channels), port)
+
+    @property
+    def network(self) -> Network:
+        """What it may reach."""
+        return self.spec.network
 
     # ------------------------------------------------------------ the end
 

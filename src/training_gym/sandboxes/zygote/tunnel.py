@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from typing import Protocol
+from collections.abc import Awaitable, Callable
 
 from training_gym.sandboxes.zygote.inside import frames
 from training_gym.sandboxes.zygote.inside.tunnel import WINDOW
@@ -18,10 +18,8 @@ MAX_CONNECTIONS = 256
 """Open at once from one sandbox; more are closed at once."""
 
 
-class Dial(Protocol):
-    """Makes one connection to a service."""
-
-    async def __call__(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]: ...
+Dial = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
+"""Makes one connection to a service."""
 
 
 def dial(service: HostService) -> Dial:
@@ -47,9 +45,8 @@ class Tunnel:
         self._relays: dict[int, asyncio.Task[None]] = {}
         link.opened = self._opened
 
-    async def open(self, service: HostService | Dial, channel: int, port: int = 0) -> str:
-        """Let connections to a new port inside reach the service; returns `host:port` there."""
-        reach = dial(service) if isinstance(service, HostService) else service
+    async def open(self, reach: Dial, channel: int, port: int) -> str:
+        """Let connections to a port inside reach a service; returns `host:port` there."""
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._link.handle(
             channel, lambda _, payload: answer.done() or answer.set_result(payload) or None

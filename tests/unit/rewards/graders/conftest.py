@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from training_gym.sandboxes.zygote.provider import ZygoteProvider
+from training_gym.sandboxes import registry
 
 
 class Workplace:
@@ -15,7 +15,7 @@ class Workplace:
 
     def __init__(self) -> None:
         self.runner = asyncio.Runner()
-        self.provider = ZygoteProvider()
+        self.provider = registry.find("local")
 
     def run(self, coroutine):
         return self.runner.run(coroutine)

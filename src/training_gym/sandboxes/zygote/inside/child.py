@@ -56,7 +56,7 @@ def _set_up(
         os.write(tasks, b"0")
     if os.read(gate, 1) != b"x":
         raise OSError("the zygote could not map users")
-    _limit(request)
+    limit_resources(request)
     handle = os.pidfd_open(os.getpid())
     uid = 0 if request["user"] == "root" else 1000
     sc.become(uid, uid)
@@ -75,7 +75,8 @@ def _set_up(
     return {"missing": missing}, [root, state, handle]
 
 
-def _limit(request: dict[str, Any]) -> None:
+def limit_resources(request: dict[str, Any]) -> None:
+    """Set the limits that each process keeps by itself."""
     for kind, value in (
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_NOFILE, 4096),

@@ -12,6 +12,7 @@ import sys
 import threading
 import traceback
 import types
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from training_gym.sandboxes.zygote.inside import syscalls as sc
@@ -40,17 +41,21 @@ class ImportState:
 
 
 def become_command(
-    request: dict[str, Any], stdio: tuple[int, int, int], imports: ImportState
+    request: dict[str, Any],
+    stdio: tuple[int, int, int],
+    imports: ImportState,
+    confine: Callable[[], None],
 ) -> NoReturn:
-    """Never returns: runs what was asked for and exits."""
+    """Never returns: runs what was asked for and exits; `confine` is called before anything."""
     os.setsid()
     for target, source in enumerate(stdio):
         os.dup2(source, target)
     sc.close_from(3)
-    # As any program expects them; pid 1 had its own way with both.
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    confine()
     signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    # As any program expects them: process 1 and its interpreter had their own way with these.
+    for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
     if request.get("write"):
         _write_file(request)
     sc.set_dumpable(True)

@@ -13,7 +13,8 @@ import signal
 import socket
 import time
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, NoReturn
 
 from training_gym.sandboxes.zygote.inside import frames
 from training_gym.sandboxes.zygote.inside.command import ImportState, become_command
@@ -29,8 +30,16 @@ _BACKLOG = 1 << 20
 class Init:
     """The state of process 1."""
 
-    def __init__(self, link: socket.socket, imports: ImportState, sweep: Sweep) -> None:
-        """`link` leads to the host."""
+    def __init__(
+        self,
+        link: socket.socket,
+        imports: ImportState,
+        sweep: Sweep,
+        *,
+        confine: Callable[[], None] | None = None,
+    ) -> None:
+        """`link` leads to the host; `confine` is what each command does to itself first."""
+        self._confine = confine or (lambda: None)
         self._link = link
         self._imports = imports
         self._sweep = sweep
@@ -49,9 +58,11 @@ class Init:
             frames.TOOK: self._tunnels.took,
         }
 
-    def serve(self) -> None:
+    def serve(self) -> NoReturn:
         """Until the host hangs up; process 1 then ends, and with it all others."""
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+        # The kernel shields process 1 from its own children, except where it has a handler.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         # Orphans end without a descriptor of their own: the signal is what wakes the loop.
         wake_reader, wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -70,6 +81,7 @@ class Init:
             except BlockingIOError:
                 sent = 0
             except OSError:
+                self._sweep.end_all()
                 os._exit(0)
             if sent == len(data):
                 return
@@ -90,6 +102,7 @@ class Init:
         except BlockingIOError:
             return
         except OSError:
+            self._sweep.end_all()
             os._exit(0)
         if was_congested and not self.is_congested():
             self._pause(False)
@@ -107,8 +120,10 @@ class Init:
         except BlockingIOError:
             return
         except OSError:
-            os._exit(0)
+            data = b""
         if not data:
+            # Where there is no namespace that dies with it, what it ran would go on.
+            self._sweep.end_all()
             os._exit(0)
         for kind, channel, payload in self._parser.feed(data):
             self._handlers[kind](channel, payload)
@@ -120,9 +135,10 @@ class Init:
         background = bool(request.get("background"))
 
         def child(stdio: tuple[int, int, int]) -> None:
+            become = partial(become_command, request, stdio, self._imports, self._confine)
             if background:
-                self._sweep.supervise(lambda: become_command(request, stdio, self._imports))
-            become_command(request, stdio, self._imports)
+                self._sweep.supervise(become)
+            become()
 
         try:
             running = begin(self._loop, channel, request, child, self.send, self._ended)

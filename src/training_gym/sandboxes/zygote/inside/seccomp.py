@@ -87,8 +87,13 @@ def denied_numbers() -> dict[str, int]:
     return {**numbers, **_DENIED_X86} if syscalls.IS_X86 else numbers
 
 
-def program(families: tuple[int, ...], *, sockets: bool = True) -> bytes:
-    """The filter. Without `sockets` only socket pairs can be made, of the first family."""
+def program(
+    families: tuple[int, ...], *, sockets: bool = True, also: tuple[int, ...] = ()
+) -> bytes:
+    """The filter. Without `sockets` only socket pairs can be made, of the first family.
+
+    `also`: numbers of further system calls to refuse.
+    """
     architecture = 0xC000003E if syscalls.IS_X86 else 0xC00000B7
     clone, make, make_pair = (56, 41, 53) if syscalls.IS_X86 else (220, 198, 199)
     code: list[Instruction] = [
@@ -99,7 +104,7 @@ def program(families: tuple[int, ...], *, sockets: bool = True) -> bytes:
     ]
     if syscalls.IS_X86:
         code += [(_AT_LEAST, 0, 1, 0x40000000), (_RETURN, 0, 0, _KILL)]
-    for number in sorted(denied_numbers().values()):
+    for number in sorted({*denied_numbers().values(), *also}):
         code += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _EPERM)]
     code += [(_EQUAL, 0, 1, _CLONE3), (_RETURN, 0, 0, _ENOSYS)]
     code += [

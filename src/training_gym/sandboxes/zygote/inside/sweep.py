@@ -23,9 +23,13 @@ _PATIENCE_S = 3.0
 class Sweep:
     """Knows which processes are to be kept."""
 
-    def __init__(self, has_proc: bool) -> None:
-        """Without `/proc` background commands cannot be told from leftovers."""
+    def __init__(self, has_proc: bool, *, everything: bool = True) -> None:
+        """Without `/proc` background commands cannot be told from leftovers.
+
+        `everything`: this is process 1, and all others are ours; else only descendants are.
+        """
         self._has_proc = has_proc
+        self._everything = everything
         self._supervisors: set[int] = set()
         self._reaped = 0
 
@@ -40,7 +44,8 @@ class Sweep:
     def end_leftovers(self) -> tuple[int, bool]:
         """Kill and reap; returns how many, and whether all are gone."""
         deadline = time.monotonic() + _PATIENCE_S
-        kill = self._kill_others if self._supervisors and self._has_proc else _kill_all
+        simple = self._everything and not (self._supervisors and self._has_proc)
+        kill = _kill_all if simple else self._kill_others
         count, nap_s = 0, 0.0002
         while kill():
             count += self.reap_orphans(self._supervisors)
@@ -91,13 +96,21 @@ class Sweep:
 
     def _kill_others(self) -> bool:
         """One round; whether something was there to kill."""
-        first = _processes() - _trees(self._supervisors)
+        first = self._candidates() - _trees(self._supervisors)
         # Twice, because a process whose parent dies meanwhile is for a moment in neither place.
-        strangers = (first & _processes()) - _trees(self._supervisors) - {1}
+        strangers = (first & self._candidates()) - _trees(self._supervisors) - {os.getpid()}
         for pid in strangers:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         return bool(strangers)
+
+    def _candidates(self) -> set[int]:
+        return _processes() if self._everything else _trees({os.getpid()})
+
+    def end_all(self) -> None:
+        """The owner is gone: end background commands too."""
+        if not self._everything:
+            _end_descendants(os.getpid())
 
 
 def _kill_all() -> bool:

@@ -166,6 +166,14 @@ def close_from(first: int) -> None:
     )
 
 
+def close_from_except(first: int, kept: int) -> None:
+    """Close every descriptor from `first` on but one."""
+    for low, high in ((first, kept - 1), (kept + 1, 0xFFFFFFFF)):
+        checked(
+            libc.syscall(_CLOSE_RANGE, ctypes.c_uint(low), ctypes.c_uint(high), 0), "close_range"
+        )
+
+
 def clone(flags: int) -> int:
     """fork() into new namespaces in one call. The caller must have no other threads."""
     api: Any = ctypes.pythonapi
