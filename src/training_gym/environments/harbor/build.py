@@ -29,6 +29,7 @@ from training_gym.spec.sandboxes import (
     Sandbox,
     SandboxProvider,
     SandboxSpec,
+    SandboxUnsupported,
     StartFailed,
 )
 
@@ -109,8 +110,8 @@ async def _with_builder(
             SandboxSpec(image=image, resources=resources, network=network, user="root"),
             timeout_s=timeout_s,
         )
-    except StartFailed:
-        return None
+    except (StartFailed, SandboxUnsupported):
+        return None  # then line by line, which names the line that fails
     await sandbox.destroy()
     return BuiltEnvironment(image, workdir=_workdir(folder))
 
