@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -156,7 +156,7 @@ def _read(place: _Place) -> tuple[HarborTask, HarborFolder]:
 
 def _candidates(
     dataset: HarborDataset, found: list[tuple[HarborTask, HarborFolder]]
-) -> Iterator[Candidate]:
+) -> Generator[Candidate, None, None]:
     for task, origin in found:
         before = () if dataset.system_prompt is None else (system(dataset.system_prompt),)
         metadata: dict[str, JsonValue] = {METADATA: origin.model_dump(mode="json")}

@@ -92,7 +92,7 @@ class _Relay:
         """What the tests report at their end; None if they do not come to one."""
         process = await ours.start(
             ExecRequest(
-                code=bundle("plain", "remote", "pytest_words", "tests"),
+                code=bundle("plain", "remote", "modules", "pytest_words", "tests"),
                 timeout_s=timeout_s + 30,
                 kill_output_bytes=1024 * MIB,
             )

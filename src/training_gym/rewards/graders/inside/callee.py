@@ -22,6 +22,7 @@ _WATCHED = ("print", "len", "sorted", "sum", "isinstance", "open", "eval", "exec
             "int", "str", "list", "dict", "set", "tuple", "abs", "all", "any", "range", "type",
             "AssertionError", "__build_class__")  # fmt: skip
 
+_EQ: Any = object.__eq__
 _CLOCKS = ("time", "monotonic", "perf_counter", "process_time", "sleep")
 
 
@@ -113,7 +114,8 @@ class Callee:
             "kind": kind,
             "name": getattr(value, "__name__", type(value).__qualname__),
             "type": type(value).__qualname__,
-            "own_eq": type(value).__eq__ is not object.__eq__ and kind == "object",
+            "own_eq": getattr(type(value), "__eq__", None) is not object.__eq__
+            and kind == "object",
             "module": type(value).__module__,
             **extra,
         }

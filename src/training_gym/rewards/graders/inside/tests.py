@@ -18,8 +18,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from training_gym.rewards.graders.inside import pytest_words
+from training_gym.rewards.graders.inside.modules import install
 from training_gym.rewards.graders.inside.plain import NotPlain
-from training_gym.rewards.graders.inside.remote import SubmissionGone, Wire, install
+from training_gym.rewards.graders.inside.remote import SubmissionGone, Wire
 
 Test = tuple[str, Callable[[], Any]]
 
