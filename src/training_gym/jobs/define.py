@@ -115,9 +115,8 @@ def _travelling(dataset: Any, origin: Origin, staging: Path, files: Files) -> An
     if isinstance(dataset, FileDataset):
         return _travelling_file(dataset, origin, files)
     if isinstance(dataset, HarborDataset) and dataset.git is None:
-        return dataset.changed(
-            path=str((origin.folder / Path(dataset.path).expanduser()).resolve())
-        )
+        place = origin.folder / Path(dataset.path).expanduser()
+        return dataset.changed(path=str(place.resolve()))
     if isinstance(dataset, HuggingFaceDataset):
         place = origin.folder / Path(dataset.path).expanduser()
         return dataset.changed(path=str(place.resolve())) if place.is_dir() else dataset
