@@ -195,7 +195,7 @@ FORGERIES = {
         "import time\n"
         "wait = time.sleep\n"
         "time.perf_counter = time.monotonic = time.time = lambda: 0.0\n"
-        "def double(x):\n    wait(2)\n    return 2 * x\n",
+        "def double(x):\n    wait(1.2)\n    return 2 * x\n",
     ),
     "pickled-later": _of(
         "exit_code",
