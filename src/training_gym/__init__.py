@@ -31,7 +31,7 @@ _PUBLIC = {
         "SimPO",
     ),
     "spec.loss_terms": ("IcePop", "LossKL", "MIS", "RewardKL", "TIS"),
-    "spec.datasets": ("HuggingFaceDataset", "FileDataset", "GeneratedDataset"),
+    "spec.datasets": ("HuggingFaceDataset", "FileDataset", "GeneratedDataset", "HarborDataset"),
     "spec.run": ("Eval", "RunSpec"),
     "spec.rewards": ("group_reward", "weighted"),
     "spec.episodes": ("Episode", "Outcome", "Score", "Trajectory"),
@@ -67,6 +67,7 @@ __all__ = [
     "FullVocabulary",
     "GeneratedDataset",
     "GymError",
+    "HarborDataset",
     "HuggingFaceDataset",
     "IcePop",
     "LocalEngine",
@@ -112,7 +113,12 @@ if TYPE_CHECKING:
         SimPO,
     )
     from training_gym.spec.compute import LocalTarget
-    from training_gym.spec.datasets import FileDataset, GeneratedDataset, HuggingFaceDataset
+    from training_gym.spec.datasets import (
+        FileDataset,
+        GeneratedDataset,
+        HarborDataset,
+        HuggingFaceDataset,
+    )
     from training_gym.spec.environment import Context, Environment, Policy
     from training_gym.spec.episodes import Episode, Outcome, Score, Trajectory
     from training_gym.spec.errors import GymError

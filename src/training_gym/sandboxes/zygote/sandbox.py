@@ -17,7 +17,6 @@ from typing import Any, Literal, Protocol, Self
 
 from training_gym.sandboxes.zygote import files
 from training_gym.sandboxes.zygote.execution import Execution
-from training_gym.sandboxes.zygote.inside import frames
 from training_gym.sandboxes.zygote.link import Link
 from training_gym.sandboxes.zygote.tunnel import Dial, Tunnel, dial
 from training_gym.spec.sandboxes import (
@@ -438,4 +437,3 @@ def _pid_behind(handle: int) -> int:
             if line.startswith("Pid:"):
                 return int(line.split()[1])
     raise OSError("a pidfd without Pid")
-
