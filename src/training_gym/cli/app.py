@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from training_gym.cli import doctor, init, quickstart, train
+from training_gym.cli import alerts, doctor, explain, init, quickstart, train
 from training_gym.cli.harbor import app as harbor
 from training_gym.cli.models import app as models
 from training_gym.cli.runs import app as runs
@@ -22,6 +22,8 @@ app = typer.Typer(
 app.command()(quickstart.quickstart)
 app.command()(train.train)
 app.add_typer(runs, name="runs")
+app.command()(alerts.alerts)
+app.command()(explain.explain)
 app.add_typer(models, name="models")
 app.add_typer(harbor, name="harbor")
 app.add_typer(sandbox, name="sandbox")

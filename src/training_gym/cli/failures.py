@@ -15,7 +15,9 @@ RUN_FAILED = 20
 RUN_STOPPED = 21
 RUN_LOST = 22
 WAIT_TIMEOUT = 23
-UNSOUND = 24
+HEALTH_DEGRADED = 24
+HEALTH_CRITICAL = 25
+UNSOUND = 26
 BUG = 70
 INTERRUPTED = 130
 
@@ -25,6 +27,8 @@ MEANINGS: dict[int, str] = {
     RUN_STOPPED: "the run was stopped before its last step; it can be resumed",
     RUN_LOST: "the run's process vanished without a word; it can be resumed",
     WAIT_TIMEOUT: "`--timeout` passed before the run ended; the run goes on",
+    HEALTH_DEGRADED: "`alerts --fail-on warning`: the run's verdict is degraded",
+    HEALTH_CRITICAL: "`alerts --fail-on`: the run's verdict is critical",
     UNSOUND: "`harbor verify` found a task that is not sound, or could not run it",
     BUG: "a fault of Training Gym itself: a traceback is on stderr",
     INTERRUPTED: "Ctrl-C",
