@@ -98,6 +98,8 @@ class RunRow(Settings):
     wall_s: float
     """Seconds over all attempts, the running one up to its newest record."""
     num_notes: int
+    indexed: bool = True
+    """False: so far only manifest and result were read; step, reward, curve and alerts follow."""
     version: str
     """Changes whenever anything above but ages does."""
 
@@ -110,6 +112,8 @@ class RunPage(Settings):
     """Runs that match."""
     tags: tuple[str, ...]
     """Every tag of every run, for filters."""
+    pending: int
+    """Runs that are not `indexed` yet; each listing reads some more of them."""
 
 
 class AttemptRow(Settings):

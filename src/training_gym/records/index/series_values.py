@@ -10,7 +10,8 @@ from training_gym.spec.settings import Settings
 
 Axis = Literal["step", "batch", "tokens", "time", "cost"]
 """`step`: optimizer steps. `batch`: batches learned from. `tokens`: sampled tokens so far.
-`time`: seconds of training, the pauses between attempts left out. `cost`: spent so far."""
+`time`: seconds of training, the pauses between attempts left out. `cost`: the newest value of the
+metric `cost`, what was spent so far; runs without it have no curves over it."""
 
 
 class MetricName(Settings):
