@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sqlite3
 from array import array
 from bisect import bisect_left, bisect_right
@@ -20,6 +21,7 @@ from training_gym.records.index.column_reading import (
     reduced,
     size_of,
 )
+from training_gym.records.index.headline import headline
 from training_gym.records.index.series_values import Axis, MetricName, Series, SeriesQuery
 
 EXACT_POINTS = 65_536
@@ -65,10 +67,13 @@ def metric_names(connection: sqlite3.Connection) -> tuple[MetricName, ...]:
         if name.startswith("~") or not counts.get(identity):
             continue
         value, batch = _newest(connection, all_lanes, identity)
-        found.append(
-            MetricName(name=name, count=counts[identity], last=value, last_batch=batch)
-        )
+        found.append(MetricName(name=name, count=counts[identity], last=value, last_batch=batch))
     return tuple(found)
+
+
+def headline_names(connection: sqlite3.Connection) -> tuple[str, ...]:
+    """The run's metrics to show first."""
+    return headline([name for (name,) in connection.execute("SELECT name FROM names")])
 
 
 def newest(connection: sqlite3.Connection, name: str) -> tuple[float | None, int | None]:
@@ -77,9 +82,7 @@ def newest(connection: sqlite3.Connection, name: str) -> tuple[float | None, int
     return (None, None) if identity is None else _newest(connection, lanes(connection), identity)
 
 
-def curves(
-    connection: sqlite3.Connection, run_id: str, query: SeriesQuery
-) -> tuple[Series, ...]:
+def curves(connection: sqlite3.Connection, run_id: str, query: SeriesQuery) -> tuple[Series, ...]:
     """The run's curves that the query asks for, by name."""
     known = [
         str(name)
@@ -89,6 +92,11 @@ def curves(
     axes = _Axes(connection, query.x)
     made = (_curve(connection, axes, run_id, name, query) for name in known)
     return tuple(series for series in made if series is not None)
+
+
+def literal(name: str) -> str:
+    """A pattern that fits this name alone."""
+    return re.sub(r"([*?[])", r"[\1]", name)
 
 
 def _fits(name: str, pattern: str) -> bool:
@@ -202,7 +210,8 @@ def _curve(
     if not stretches:
         return None
     merged = [
-        parts[0] if len(parts) == 1 else _interleaved(parts) for _, parts in sorted(stretches.items())
+        parts[0] if len(parts) == 1 else _interleaved(parts)
+        for _, parts in sorted(stretches.items())
     ]
     whole = _within(_chained(merged), query)
     shown = _thinned(whole, query.max_points)

@@ -39,7 +39,9 @@ class _Numbers:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._words: dict[str, int] = dict(connection.execute("SELECT word, id FROM words"))
-        self._places: dict[str, int] = dict(connection.execute("SELECT name, place FROM components"))
+        self._places: dict[str, int] = dict(
+            connection.execute("SELECT name, place FROM components")
+        )
 
     def word(self, word: str) -> int:
         if word not in self._words:
@@ -162,7 +164,9 @@ def _insert(
     metadata = task.get("metadata") or {}
     environment = numbers.word(str(metadata.get("environment") or metadata.get("env") or ""))
     components: dict[str, Any] = (score or {}).get("components") or {}
-    step = record["batch"] + 1 if stream == TRAIN and record["batch"] is not None else record["batch"]
+    step = (
+        record["batch"] + 1 if stream == TRAIN and record["batch"] is not None else record["batch"]
+    )
     word = numbers.word(stream)
     group = groups.find(_Group(str(episode["group"]), word, str(task["id"]), environment, step))
     reward = None if score is None else number_or_none(score["value"])

@@ -1,4 +1,4 @@
-"""Taking in everything that is neither metric nor episode: records as they are, spans, log lines."""
+"""Taking in what is neither metric nor episode: records as they are, spans, log lines."""
 
 from __future__ import annotations
 
@@ -32,19 +32,16 @@ _SAID = re.compile(r"\b(TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|CRITICAL|FATA
 _FAILS = re.compile(r"^(Traceback \(most recent call last\)|[\w.]*(Error|Exception)\b)")
 _WARNS = re.compile(r"^\S*\w*[Ww]arning: |: \w*Warning: ")
 LANES = {
-    "rollout": "engine",
-    "generate": "engine",
-    "train": "trainer",
-    "optimize": "trainer",
-    "update_weights": "sync",
-    "sync": "sync",
-    "reward": "reward",
+    "generation": "engine",
+    "training": "trainer",
     "environment": "env",
-    "sandbox": "env",
-    "checkpoint": "driver",
+    "reward": "reward",
+    "sync": "sync",
     "evaluation": "driver",
+    "data": "driver",
+    "disk": "driver",
 }
-"""Lane of a span that names none, by what its name begins with; `driver` if nothing fits."""
+"""Lane of a span by its `component`, else by what its name begins with; `driver` if none fits."""
 
 
 def take_in(connection: sqlite3.Connection, stream: str, parts: Sequence[Part]) -> None:
@@ -94,7 +91,9 @@ def _record(connection: sqlite3.Connection, stream: str, record: dict[str, Any])
         connection.execute("UPDATE episodes SET dropped = 1 WHERE key = ?", (record["episode"],))
 
 
-def _remark(connection: sqlite3.Connection, record: dict[str, Any], kind: str, segment: int) -> None:
+def _remark(
+    connection: sqlite3.Connection, record: dict[str, Any], kind: str, segment: int
+) -> None:
     connection.execute(
         "INSERT INTO remarks (episode, kind, segment, fields) VALUES (?, ?, ?, ?)",
         (str(record.get("episode", "")), kind, segment, own_fields(record)),
@@ -130,7 +129,7 @@ def _span(connection: sqlite3.Connection, record: dict[str, Any]) -> None:
             str(record["writer"]),
             record["attempt"],
             record["seq"],
-            str(record.get("lane") or lane_of(name)),
+            str(record.get("lane") or lane_of(str(record.get("component") or name))),
             name,
             begun + shift,
             None if ended is None else ended + shift,
@@ -143,9 +142,8 @@ def _span(connection: sqlite3.Connection, record: dict[str, Any]) -> None:
 
 
 def lane_of(name: str) -> str:
-    """The lane of a span by its name."""
-    word = name.split("/")[0].split(".")[0].lower()
-    return next((lane for start, lane in LANES.items() if word.startswith(start)), "driver")
+    """The lane of a component, or of a span that is called so."""
+    return next((lane for start, lane in LANES.items() if name.startswith(start)), "driver")
 
 
 def _logs(connection: sqlite3.Connection, parts: Sequence[Part]) -> None:

@@ -23,7 +23,7 @@ class RunQuery(Settings):
     model: str | None = None
     """Part of the model's name, upper and lower case alike."""
     text: str = ""
-    """Part of id, name, model, a tag or a note, upper and lower case alike."""
+    """Part of id, name, model or a tag, upper and lower case alike."""
     order: RunOrder = "created"
     descending: bool = True
     offset: int = Field(0, ge=0)

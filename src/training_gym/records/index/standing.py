@@ -7,13 +7,13 @@ import json
 import math
 import sqlite3
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from training_gym.records.documents import read_document_if_any
 from training_gym.records.index import verdicts
-from training_gym.records.index.curves import curves, newest
+from training_gym.records.index.curves import curves, literal, newest
 from training_gym.records.index.run_values import Figure, Note, RunRow
 from training_gym.records.index.series_values import SeriesQuery
 from training_gym.records.results import read_exit
@@ -41,7 +41,7 @@ class Documents:
         """Read them; what cannot be read is a `problem`."""
         try:
             manifest = json.loads(run.manifest_path.read_bytes())
-            manifest["run"]["recipe"]  # noqa: B018 - what everything else rests on
+            manifest["run"]["recipe"]
             float(manifest["created_at"])
             return cls(run, manifest, run_status(run))
         except (OSError, ValueError, LookupError, TypeError, GymError) as error:
@@ -152,7 +152,7 @@ def _from_documents(documents: Documents) -> dict[str, Any]:
     summary = verdicts.Summary(
         status=documents.status, steps=result.get("steps") or 0, reason=result.get("reason", "")
     )
-    level, sentence = verdicts.verdict(summary, (), ())
+    verdict = verdicts.verdict(summary, (), ())
     return {
         "run_id": run.run_id,
         "path": str(run.path),
@@ -160,8 +160,8 @@ def _from_documents(documents: Documents) -> dict[str, Any]:
         "model": str(manifest["run"].get("model", "")),
         "tags": tags_of(manifest, ()),
         "status": documents.status,
-        "level": level,
-        "verdict": sentence,
+        "level": verdict.level,
+        "verdict": verdict.sentence,
         "phase": "",
         "created_at": created,
         "updated_at": created,
@@ -213,7 +213,7 @@ def _from_index(
         rewards=_line(connection, run_id, name, 100_000) if name == REWARD[0] else (),
         reason=(read_document_if_any(documents.run.result_path) or {}).get("reason", ""),
     )
-    level, sentence = verdicts.verdict(
+    verdict = verdicts.verdict(
         summary,
         records_of(connection, "alerts"),
         [{**fields, "time": moment} for moment, fields in annotations],
@@ -221,8 +221,8 @@ def _from_index(
     spent, _ = newest(connection, "cost")
     return {
         "tags": tags_of(documents.manifest, [fields for _, fields in annotations]),
-        "level": level,
-        "verdict": sentence,
+        "level": verdict.level,
+        "verdict": verdict.sentence,
         "phase": phase_of(connection) if documents.status in ACTIVE else "",
         "updated_at": updated,
         "heartbeat_at": heartbeat,
@@ -261,15 +261,9 @@ def _annotations(connection: sqlite3.Connection) -> list[tuple[float, dict[str, 
     ]
 
 
-def _line(
-    connection: sqlite3.Connection, run_id: str, name: str, points: int
-) -> tuple[float, ...]:
-    drawn = curves(connection, run_id, SeriesQuery(names=(_literal(name),), max_points=points))
+def _line(connection: sqlite3.Connection, run_id: str, name: str, points: int) -> tuple[float, ...]:
+    drawn = curves(connection, run_id, SeriesQuery(names=(literal(name),), max_points=points))
     return tuple(v for v in drawn[0].mean if math.isfinite(v)) if drawn else ()
-
-
-def _literal(name: str) -> str:
-    return name.replace("[", "[[]")
 
 
 def _busy(connection: sqlite3.Connection, run_id: str) -> float | None:
@@ -338,5 +332,3 @@ def _wall_s(documents: Documents, updated: float) -> float:
             begun = (run.attempt(attempt) / "runner.json").stat().st_mtime
             total += max(0.0, updated - begun)
     return total
-
-

@@ -139,7 +139,7 @@ class EvaluationRow(Settings):
     components: dict[str, float]
     difference: Figure | None
     """Paired difference to the suite's first evaluation, over tasks that both have; None for the
-    first, or where numpy, which draws the bootstrap, is missing."""
+    first, or where they share no task."""
     time: float
 
 

@@ -6,7 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from training_gym.records.index.run_values import Level
+from training_gym.records.health.acknowledgement import apply
+from training_gym.records.health.alerts import Verdict, alerts_from
+from training_gym.records.health.verdict import Standing, verdict_of
+
+COMPARED = 5
+"""Steps at either end whose mean rewards the verdict compares, as in `health.assessment`."""
 
 
 @dataclass(frozen=True)
@@ -23,17 +28,14 @@ class Summary:
 
 def verdict(
     summary: Summary, alerts: Iterable[Mapping[str, Any]], annotations: Iterable[Mapping[str, Any]]
-) -> tuple[Level, str]:
-    """Level and sentence, from records of `alerts` and `annotations`, oldest first."""
-    if summary.status in ("failed", "lost"):
-        return "critical", f"{summary.status.capitalize()}: {summary.reason or 'no reason known'}"
-    worst = None
-    for alert in alerts:
-        if alert.get("state", "open") != "resolved":
-            worst = alert
-    if worst is not None:
-        level: Level = "critical" if worst.get("severity") == "critical" else "degraded"
-        return level, f"{level.capitalize()}: {worst.get('message', '')}"
-    if summary.steps < 3:
-        return "too_early", f"Too early to tell: {summary.steps} steps"
-    return "healthy", "Healthy"
+) -> Verdict:
+    """From records of `alerts` and `annotations`, oldest first."""
+    first, now = summary.rewards[:COMPARED], summary.rewards[-COMPARED:]
+    standing = Standing(
+        status=summary.status,
+        steps=summary.steps,
+        reward_first=sum(first) / len(first) if first else None,
+        reward_now=sum(now) / len(now) if now else None,
+        reason=summary.reason,
+    )
+    return verdict_of(apply(alerts_from(alerts), annotations), standing)
