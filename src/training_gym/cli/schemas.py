@@ -128,6 +128,11 @@ SCHEMAS: dict[str, dict[str, str]] = {
         "next": "commands to go on with",
     },
     "init.list/1": {"templates": "what each trains, by name"},
+    "demo-run/1": {
+        "run_id": "the run that was written",
+        "kind": "what it shows",
+        "path": "the run's folder",
+    },
     "doctor/1": {
         "healthy": "false if something keeps every run from working",
         "findings": "code, name, value, state (good, missing, broken) and fix of each",
