@@ -26,9 +26,10 @@ LONGEST = 6000
 
 _STYLE = """
 :root { color-scheme: light dark; --line: #8884; --soft: #8882; }
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; }
+body { padding: 0 1rem; }
 h1 { font-size: 1.5rem; margin-bottom: 0; } h2 { font-size: 1.1rem; margin-top: 2.5rem; }
-.verdict { font-size: 1.15rem; padding: .6rem .9rem; background: var(--soft); border-radius: .4rem; }
+.verdict { font-size: 1.15rem; padding: .6rem .9rem; background: var(--soft); }
 .charts { display: grid; grid-template-columns: repeat(auto-fill, minmax(17rem, 1fr)); gap: 1rem; }
 figure { margin: 0; } figcaption { font-size: .85rem; } svg { width: 100%; height: auto; }
 table { border-collapse: collapse; font-size: .9rem; }
