@@ -74,7 +74,7 @@ def json_schema(name: str) -> dict[str, Any]:
     schema["properties"]["schema"] = {"const": name}
     schema["required"] = ["schema", *SCHEMAS[name]]
     schema["additionalProperties"] = False
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": name, **schema}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": name}
 
 
 SCHEMAS: dict[str, dict[str, str]] = {
