@@ -54,9 +54,9 @@ def status(
 
 def verdict_code(level: str) -> int:
     """Exit code of a verdict's level."""
-    from training_gym.cli.failures import RUN_CRITICAL, RUN_DEGRADED
+    from training_gym.cli.failures import HEALTH_CRITICAL, HEALTH_DEGRADED
 
-    return {"degraded": RUN_DEGRADED, "critical": RUN_CRITICAL}.get(level, 0)
+    return {"degraded": HEALTH_DEGRADED, "critical": HEALTH_CRITICAL}.get(level, 0)
 
 
 def _show(row: RunRow) -> None:
