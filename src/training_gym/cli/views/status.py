@@ -35,7 +35,10 @@ def status(
         rows: tuple[RunRow, ...] = (index.overview(run_id_of(run)).row,)
         left_out = 0
     else:
-        page = index.runs(RunQuery(tags=tuple(tag or ()), text=text, limit=limit))
+        query = RunQuery(tags=tuple(tag or ()), text=text, limit=limit)
+        page = index.runs(query)
+        while not all(row.indexed for row in page.runs):  # each listing reads some more
+            page = index.runs(query)
         rows, left_out = page.runs, page.total - len(page.runs)
     if as_json:
         for row in rows:

@@ -154,7 +154,7 @@ def _episode(found: EpisodeDetail) -> str:
     return f"<details><summary>{escape(head)}</summary>{''.join(body)}</details>"
 
 
-def _said(message: Mapping[str, Any]) -> str:
+def _said(message: dict[str, Any]) -> str:
     from training_gym.records.index.episode_intake import text_of
 
     text = text_of(message)
