@@ -176,6 +176,13 @@ SCHEMAS: dict[str, dict[str, str]] = {
         "format": "html, csv, parquet, chrome or atif",
         "files": "what was written",
     },
+    "sync/1": {
+        "run_id": "the run",
+        "to": "the tracker",
+        "project": "where in the tracker",
+        "records": "metric records that were handed on this time",
+    },
+    "import/1": {"run_id": "the new run", "kind": "tensorboard or wandb", "path": "its folder"},
     "runs.note/1": {"run_id": "the run", "notes": "id, time, by and text of each"},
     "runs.tag/1": {"run_id": "the run", "tags": "its tags now"},
     "runs.gc/1": {

@@ -5,7 +5,7 @@ All text is escaped, there is no script, and a policy forbids the page to load a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
