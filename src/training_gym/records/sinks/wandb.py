@@ -36,4 +36,4 @@ class WandbSink:
 
     def close(self) -> None:
         """See `Sink`."""
-        self._run.finish(quiet=True)
+        self._run.finish()

@@ -172,4 +172,4 @@ def test_over_http(there, tmp_path):
         404,
     )
     index = Index(tmp_path / "there", tmp_path / "cache")
-    assert index.series(("r1",), SeriesQuery(names=("a",)))[0].mean == (1.0,)
+    assert index.series(("r1",), SeriesQuery(names=("a",), x="time"))[0].mean == (1.0,)
