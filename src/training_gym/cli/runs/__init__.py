@@ -20,7 +20,5 @@ from training_gym.cli.runs.wait import wait
 
 app = typer.Typer(help="Look at runs, stop them, go on with them.")
 app.command("list")(list_runs)
-for verb in (
-    show, metrics, episodes, logs, wait, stop, pause, resume, fork, ack, note, tag, gc
-):
+for verb in (show, metrics, episodes, logs, wait, stop, pause, resume, fork, ack, note, tag, gc):
     app.command()(verb)
