@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from training_gym.cli import doctor, init, quickstart, train
+from training_gym.cli import dashboard, doctor, init, quickstart, setup, train
 from training_gym.cli.models import app as models
 from training_gym.cli.runs import app as runs
 
@@ -23,6 +23,8 @@ app.add_typer(runs, name="runs")
 app.add_typer(models, name="models")
 app.command()(init.init)
 app.command()(doctor.doctor)
+app.command()(dashboard.dashboard)
+app.command()(setup.setup)
 
 
 def _version(wanted: bool) -> None:
