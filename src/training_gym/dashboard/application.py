@@ -50,7 +50,7 @@ def build(
     handlers: dict[Any, Any] = {GymError: gym_error, HTTPException: _refused, Exception: our_fault}
     inner = Starlette(
         routes=[Mount("/api/v1", routes=routes), Route("/api/{rest:path}", _nothing_here),
-                Route("/{rest:path}", app)],
+                Route("/{rest:path}", app.respond)],
         exception_handlers=handlers,
     )  # fmt: skip
     inner.state.server = state

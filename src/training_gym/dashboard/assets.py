@@ -48,7 +48,7 @@ class WebApp:
             if path.is_file()
         }
 
-    def __call__(self, request: Request) -> Response:
+    async def respond(self, request: Request) -> Response:
         """The file, its unchanged-answer, or the index."""
         path = request.url.path
         asset = self._files.get(path)

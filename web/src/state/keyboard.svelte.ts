@@ -1,3 +1,5 @@
+import { untrack } from 'svelte';
+
 /** Keys: each page names its own; `?` lists them all. */
 
 export interface Key {
@@ -13,7 +15,8 @@ class Keyboard {
   /** Use while a component is set up; its keys go with it. */
   use(keys: Key[]): void {
     $effect(() => {
-      this.#layers = [...this.#layers, keys];
+      // Untracked: the effect must not depend on what it changes.
+      this.#layers = untrack(() => [...this.#layers, keys]);
       return () => {
         this.#layers = this.#layers.filter((layer) => layer !== keys);
       };
