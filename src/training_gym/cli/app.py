@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from training_gym.cli import dashboard, doctor, init, quickstart, setup, train
+from training_gym.cli import dashboard, demo_run, doctor, init, quickstart, setup, train
 from training_gym.cli.models import app as models
 from training_gym.cli.runs import app as runs
 
@@ -25,6 +25,7 @@ app.command()(init.init)
 app.command()(doctor.doctor)
 app.command()(dashboard.dashboard)
 app.command()(setup.setup)
+app.command("demo-run")(demo_run.demo_run)
 
 
 def _version(wanted: bool) -> None:

@@ -132,6 +132,11 @@ SCHEMAS: dict[str, dict[str, str]] = {
         "url": "address to open; it carries the key",
         "viewer_url": "address for others, who may read only",
     },
+    "demo-run/1": {
+        "run_id": "the run that was written",
+        "kind": "what it shows",
+        "path": "the run's folder",
+    },
     "doctor/1": {
         "healthy": "false if something keeps every run from working",
         "findings": "code, name, value, state (good, missing, broken) and fix of each",

@@ -1,7 +1,7 @@
 """Lines of segments as plain data: orjson where it is installed, else the standard library.
 
-Both give the same; orjson is two to four times as fast. Lines that it alone refuses (half surrogate
-pairs) are read by the standard library, so a damaged line is one that neither can read.
+Both give the same; orjson is two to four times as fast. Bytes that are no UTF-8 and half surrogate
+pairs become replacement characters, so that whatever is read can be sent on as text.
 """
 
 from __future__ import annotations
@@ -24,10 +24,13 @@ NUMBERS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-i
 
 def record_of(line: bytes) -> dict[str, Any] | None:
     """The record a line holds; None: it is damaged. Raises `RecordsError` for a newer schema."""
-    try:
-        record = _loads(line)
-    except ValueError:
-        record = _standard(line)
+    if b"\\ud" in line or b"\\uD" in line:  # perhaps half a surrogate pair, which is no text
+        record = _whole_characters(_standard(line))
+    else:
+        try:
+            record = _loads(line)
+        except ValueError:
+            record = _standard(line)
     if not isinstance(record, dict):
         return None
     schema = record.get("schema")
@@ -58,6 +61,16 @@ def number_or_none(value: Any) -> float | None:
 
 def _standard(line: bytes) -> Any:
     try:
-        return json.loads(line)
+        return json.loads(line.decode(errors="replace"))
     except (ValueError, RecursionError):
         return None
+
+
+def _whole_characters(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, list):
+        return [_whole_characters(item) for item in value]
+    if isinstance(value, dict):
+        return {_whole_characters(key): _whole_characters(item) for key, item in value.items()}
+    return value

@@ -6,7 +6,9 @@ import json
 import math
 import sqlite3
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from training_gym.records.index.episode_pages import ROW, Policy, row_of
@@ -21,6 +23,7 @@ from training_gym.records.index.places import read_line, segment_name
 from training_gym.records.index.sampled import SidecarReader
 from training_gym.records.run_directory import RunDirectory
 from training_gym.records.tokens import load_trajectory, unpack
+from training_gym.records.vocabulary import read_vocabulary
 from training_gym.spec.episodes import SAMPLED, Trajectory
 from training_gym.spec.errors import RecordsError
 
@@ -143,16 +146,12 @@ def _trajectories(
         found = [load_trajectory(one, read) for one in stored]
         more = _display_columns(run, connection, row[1], sidecars, record["attempt"])
     return tuple(
-        _columns(trajectory, stored[number], more.get(number, {}), read)
-        for number, trajectory in enumerate(found)
+        _columns(run, trajectory, more.get(number, {})) for number, trajectory in enumerate(found)
     )
 
 
 def _columns(
-    trajectory: Trajectory,
-    stored: dict[str, Any],
-    more: dict[str, tuple[float, ...]],
-    read: Callable[[int, int], bytes],
+    run: RunDirectory, trajectory: Trajectory, more: dict[str, tuple[float, ...]]
 ) -> TokenColumns:
     length = len(trajectory.token_ids)
     columns = {name: _padded(values, length) for name, values in more.items()}
@@ -167,7 +166,7 @@ def _columns(
         agent=trajectory.agent,
         prompt_length=trajectory.prompt_length,
         ids=trajectory.token_ids,
-        text=_token_texts(stored, length, read),
+        text=_texts(run, trajectory.token_ids),
         flags=trajectory.flags,
         trained=trajectory.loss_mask,
         versions=trajectory.versions,
@@ -176,18 +175,18 @@ def _columns(
     )
 
 
-def _token_texts(
-    stored: dict[str, Any], length: int, read: Callable[[int, int], bytes]
-) -> tuple[str, ...] | None:
-    """Each token's text from bytes and their lengths, where the writer kept them."""
-    if not isinstance(stored.get("text"), dict):
+@lru_cache(maxsize=4)
+def _vocabulary(path: Path, written_at: int) -> list[str] | None:
+    """Remembered for as long as the file stays as it is."""
+    return read_vocabulary(path)
+
+
+def _texts(run: RunDirectory, ids: Sequence[int]) -> tuple[str, ...] | None:
+    path = run.vocabulary_path
+    known = _vocabulary(path, path.stat().st_mtime_ns) if path.exists() else None
+    if known is None:
         return None
-    block = unpack(stored["text"], read)
-    data, texts, at = bytes(block["bytes"]), [], 0
-    for size in block["lengths"]:
-        texts.append(data[at : at + size].decode(errors="replace"))
-        at += size
-    return tuple(texts) if len(texts) == length else None
+    return tuple(known[token] if token < len(known) else "\ufffd" for token in ids)
 
 
 def _display_columns(

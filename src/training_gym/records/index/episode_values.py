@@ -128,7 +128,8 @@ class TokenColumns(Settings):
     prompt_length: int
     ids: tuple[int, ...]
     text: tuple[str, ...] | None
-    """Each token's text, where the run recorded it; joined they need not give the whole text."""
+    """Each token's text, where the run has a `vocabulary.json`; joined they need not give the
+    whole text: characters that several tokens share are shown as replacement characters."""
     flags: tuple[int, ...]
     """A sum of `SAMPLED`, `PROMPT`, `TOOL`, `STOP`; see `spec.episodes`."""
     trained: tuple[bool, ...]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from array import array
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -11,8 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Self
 
 from training_gym.records.lines import sidecar
-from training_gym.records.tokens import unpack
-from training_gym.spec.episodes import SAMPLED
+from training_gym.records.tokens import sampled_sums, unpack
 from training_gym.spec.errors import RecordsError
 
 
@@ -76,22 +74,7 @@ class SidecarReader:
         if isinstance(known, dict):
             return known
         try:
-            return sums_of(unpack(trajectory["tokens"], self.read(segment)))
+            own = unpack(trajectory["tokens"], self.read(segment))
+            return sampled_sums(own["flags"], own["logprobs"], own["versions"])
         except (RecordsError, OSError, struct.error):
             return {"tokens": 0, "logprobs": 0.0, "first": None, "last": None}
-
-
-def sums_of(own: dict[str, Any]) -> dict[str, Any]:
-    """Count, sum of log-probabilities, first and last version of a block's sampled tokens.
-
-    Sampled are those whose flag says so: a loss mask may leave some of them out.
-    """
-    drawn = [bool(flag & SAMPLED) for flag in own["flags"]]
-    logprobs = array("d", [value for value, on in zip(own["logprobs"], drawn, strict=True) if on])
-    versions = [version for version in own["versions"] if version >= 0]
-    return {
-        "tokens": sum(drawn),
-        "logprobs": sum(logprobs),
-        "first": min(versions, default=None),
-        "last": max(versions, default=None),
-    }
