@@ -32,6 +32,9 @@ export interface PlotOptions {
   onhover?: (x: number | null, values: (number | null)[]) => void;
 }
 
+/** Steps and tokens are counted: no tick lies between two of them. */
+const WHOLE = Array.from({ length: 13 }, (_, power) => [1, 2, 5].map((digit) => digit * 10 ** power)).flat();
+
 export function draw(target: HTMLElement, options: PlotOptions): uPlot {
   const { lines } = options;
   const ink = theme.color('faint');
@@ -49,7 +52,7 @@ export function draw(target: HTMLElement, options: PlotOptions): uPlot {
         y: options.log ? { distr: 3 } : { range: (_u, low, high) => padded(low, high, options.stacked) },
       },
       axes: [
-        { stroke: ink, font, grid: { show: false }, ticks: { show: false }, size: 26, gap: 4, values: (_u, ticks) => ticks.map((tick) => (options.xUnit === 's' ? span(tick) : number(tick))) },
+        { stroke: ink, font, grid: { show: false }, ticks: { show: false }, size: 26, gap: 4, incrs: options.xUnit === 's' ? undefined : WHOLE, values: (_u, ticks) => ticks.map((tick) => (options.xUnit === 's' ? span(tick) : number(tick))) },
         { stroke: ink, font, grid, ticks: { show: false }, size: 50, gap: 6, space: 34, values: (_u, ticks) => ticks.map((tick) => (tick === null ? '' : axisText(tick, options.unit))) },
       ],
       cursor: {
@@ -95,7 +98,7 @@ function padded(low: number | null, high: number | null, fromZero: boolean): [nu
 function axisText(tick: number, unit: string): string {
   if (unit === 'share') return `${Number((tick * 100).toPrecision(4))} %`;
   if (unit === 's') return span(tick);
-  return number(tick, 4);
+  return number(tick, 3);
 }
 
 function near(values: (number | null)[], at: number): number | null {
@@ -122,7 +125,7 @@ function columns(options: PlotOptions): { data: uPlot.AlignedData; series: uPlot
   let at = 1;
   for (const [index, line] of lines.entries()) {
     const color = theme.color(line.color);
-    main.push(joined[at++] ?? []);
+    main.push([...(joined[at++] ?? [])]);
     series.push({
       label: line.label,
       stroke: line.ghost ? faded(color, 0.28) : color,

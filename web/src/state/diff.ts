@@ -4,8 +4,8 @@ export interface Piece { text: string; same: boolean }
 const MOST_WORDS = 1200;
 
 export function wordsDiffering(text: string, other: string): Piece[] {
-  const mine = (text.match(/\s+|\S+/g) ?? []).slice(0, MOST_WORDS);
-  const theirs = (other.match(/\s+|\S+/g) ?? []).slice(0, MOST_WORDS);
+  const mine = (text.match(/\S+\s*|^\s+/g) ?? []).slice(0, MOST_WORDS);
+  const theirs = (other.match(/\S+\s*|^\s+/g) ?? []).slice(0, MOST_WORDS);
   const [rows, columns] = [mine.length, theirs.length];
   const table = new Uint16Array((rows + 1) * (columns + 1));
   for (let i = rows - 1; i >= 0; i--) {

@@ -8,7 +8,7 @@ export function number(value: number | null | undefined, digits = 3): string {
   if (Number.isInteger(value) && size < 1e5) return String(value).replace('-', '−');
   if (size >= 1e5 || size < 1e-3) {
     if (size >= 1e5 && size < 1e15) return compact(value);
-    return value.toExponential(Math.max(0, digits - 1)).replace(/-/g, '−').replace('e+', 'e');
+    return String(Number(value.toPrecision(digits))).replace(/-/g, '−').replace('e+', 'e');
   }
   return String(Number(value.toPrecision(digits))).replace('-', '−');
 }
@@ -26,6 +26,7 @@ export const percent = (share: number | null | undefined, digits = 0): string =>
 
 export function span(seconds: number | null | undefined): string {
   if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return '–';
+  if (seconds === 0) return '0';
   if (seconds < 0.001) return `${(seconds * 1e6).toFixed(0)} µs`;
   if (seconds < 1) return `${(seconds * 1000).toFixed(seconds < 0.01 ? 1 : 0)} ms`;
   if (seconds < 60) return `${seconds < 10 ? seconds.toFixed(1) : Math.round(seconds)} s`;

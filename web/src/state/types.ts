@@ -20,9 +20,9 @@ export interface RunRow {
   heartbeat_at: number | null; heartbeat_age_s: number | null; attempt: number; step: number;
   num_steps: number | null; reward: Num; reward_name: string; sparkline: Num[];
   evaluation: Figure | null; accelerator_busy: number | null; cost: number | null; wall_s: number;
-  num_notes: number; version: string;
+  num_notes: number; version: string; indexed: boolean;
 }
-export interface RunPage { runs: RunRow[]; total: number; tags: string[] }
+export interface RunPage { runs: RunRow[]; total: number; tags: string[]; pending: number }
 export interface AttemptRow {
   attempt: number; started_at: number | null; ended_at: number | null; exit_code: number | null;
   reason: string; resumed_from: number | null;
