@@ -10,6 +10,16 @@ import typer
 from training_gym.cli import dashboard, demo_run, doctor, init, quickstart, setup, train
 from training_gym.cli.models import app as models
 from training_gym.cli.runs import app as runs
+from training_gym.cli.views import (
+    changes,
+    compare,
+    episodes,
+    export,
+    logs,
+    metrics,
+    status,
+    timeline,
+)
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -19,6 +29,17 @@ app = typer.Typer(
 )
 app.command()(quickstart.quickstart)
 app.command()(train.train)
+for view in (
+    status.status,
+    metrics.metrics,
+    episodes.episodes,
+    timeline.timeline,
+    logs.logs,
+    compare.compare,
+    changes.changes,
+    export.export,
+):
+    app.command()(view)
 app.add_typer(runs, name="runs")
 app.add_typer(models, name="models")
 app.command()(init.init)

@@ -15,6 +15,9 @@ RUN_FAILED = 20
 RUN_STOPPED = 21
 RUN_LOST = 22
 WAIT_TIMEOUT = 23
+ENDED_BEFORE = 24
+RUN_DEGRADED = 30
+RUN_CRITICAL = 31
 BUG = 70
 INTERRUPTED = 130
 
@@ -24,6 +27,9 @@ MEANINGS: dict[int, str] = {
     RUN_STOPPED: "the run was stopped before its last step; it can be resumed",
     RUN_LOST: "the run's process vanished without a word; it can be resumed",
     WAIT_TIMEOUT: "`--timeout` passed before the run ended; the run goes on",
+    ENDED_BEFORE: "the run ended before what `--until` waits for came true",
+    RUN_DEGRADED: "`--exit-code`: the verdict is that a run is degraded",
+    RUN_CRITICAL: "`--exit-code`: the verdict is that a run is in a critical state",
     BUG: "a fault of Training Gym itself: a traceback is on stderr",
     INTERRUPTED: "Ctrl-C",
 }
@@ -67,6 +73,12 @@ class WaitTimeout(GymError):
     """The run did not end in the time given."""
 
     exit_code = WAIT_TIMEOUT
+
+
+class EndedBefore(GymError):
+    """The run ended before what a command waited for came true."""
+
+    exit_code = ENDED_BEFORE
 
 
 class Bug(GymError):
