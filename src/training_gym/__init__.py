@@ -25,6 +25,7 @@ _PUBLIC = {
     "spec.tasks": ("Task",),
     "spec.compute": ("LocalTarget",),
     "spec.errors": ("GymError",),
+    "spec.health": ("Health", "Thresholds", "Bounds", "Webhook"),
 }
 _HOME = {name: module for module, names in _PUBLIC.items() for name in names}
 
@@ -33,6 +34,7 @@ __all__ = [
     "GRPO",
     "SFT",
     "AdamW",
+    "Bounds",
     "CheckpointPolicy",
     "Context",
     "DrGRPO",
@@ -42,6 +44,7 @@ __all__ = [
     "FileDataset",
     "GeneratedDataset",
     "GymError",
+    "Health",
     "HuggingFaceDataset",
     "LocalEngine",
     "LocalTarget",
@@ -55,8 +58,10 @@ __all__ = [
     "Sampling",
     "Score",
     "Task",
+    "Thresholds",
     "TrainConfig",
     "Trajectory",
+    "Webhook",
     "__version__",
     "group_reward",
     "weighted",
@@ -70,6 +75,7 @@ if TYPE_CHECKING:
     from training_gym.spec.environment import Context, Environment, Policy
     from training_gym.spec.episodes import Episode, Outcome, Score, Trajectory
     from training_gym.spec.errors import GymError
+    from training_gym.spec.health import Bounds, Health, Thresholds, Webhook
     from training_gym.spec.messages import Message
     from training_gym.spec.recipe import AdamW, CheckpointPolicy, LocalEngine, Lora, Recipe
     from training_gym.spec.rewards import group_reward, weighted

@@ -7,7 +7,17 @@ from typing import Annotated
 
 import typer
 
-from training_gym.cli import dashboard, demo_run, doctor, init, quickstart, setup, train
+from training_gym.cli import (
+    alerts,
+    dashboard,
+    demo_run,
+    doctor,
+    explain,
+    init,
+    quickstart,
+    setup,
+    train,
+)
 from training_gym.cli.models import app as models
 from training_gym.cli.runs import app as runs
 from training_gym.cli.views import (
@@ -41,6 +51,8 @@ for view in (
 ):
     app.command()(view)
 app.add_typer(runs, name="runs")
+app.command()(alerts.alerts)
+app.command()(explain.explain)
 app.add_typer(models, name="models")
 app.command()(init.init)
 app.command()(doctor.doctor)

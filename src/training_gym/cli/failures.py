@@ -16,8 +16,8 @@ RUN_STOPPED = 21
 RUN_LOST = 22
 WAIT_TIMEOUT = 23
 ENDED_BEFORE = 24
-RUN_DEGRADED = 30
-RUN_CRITICAL = 31
+RUN_DEGRADED = HEALTH_DEGRADED = 30
+RUN_CRITICAL = HEALTH_CRITICAL = 31
 BUG = 70
 INTERRUPTED = 130
 
@@ -28,8 +28,8 @@ MEANINGS: dict[int, str] = {
     RUN_LOST: "the run's process vanished without a word; it can be resumed",
     WAIT_TIMEOUT: "`--timeout` passed before the run ended; the run goes on",
     ENDED_BEFORE: "the run ended before what `--until` waits for came true",
-    RUN_DEGRADED: "`--exit-code`: the verdict is that a run is degraded",
-    RUN_CRITICAL: "`--exit-code`: the verdict is that a run is in a critical state",
+    RUN_DEGRADED: "`--exit-code`, `alerts --fail-on`: the verdict is that a run is degraded",
+    RUN_CRITICAL: "`--exit-code`, `alerts --fail-on`: the verdict is that a run is in a critical state",
     BUG: "a fault of Training Gym itself: a traceback is on stderr",
     INTERRUPTED: "Ctrl-C",
 }

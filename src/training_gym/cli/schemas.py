@@ -111,6 +111,36 @@ SCHEMAS: dict[str, dict[str, str]] = {
         "asked": "whether there was anything to stop",
         "now": "whether it was asked to end at once",
     },
+    "runs.pause/1": {"run_id": "the run", "status": "what it was when asked"},
+    "runs.ack/1": {
+        "run_id": "the run",
+        "alerts": "ids of the alerts",
+        "by": "who has seen them",
+        "note": "what was said",
+        "withdrawn": "whether the acknowledgement was taken back",
+    },
+    "alerts/1": {
+        "run_id": "the run",
+        "verdict": "level (healthy, too_early, degraded, critical), sentence, since_step, rule",
+        "alerts": "open first, worst first: id, rule, severity, state, environment, first_step, "
+        "last_step, opened_at, updated_at, worsened_at, message, value, threshold, evidence "
+        "(episode ids), explanations, next, source, acknowledged_by, note, details of each",
+        "omitted": "alerts left out because of --limit",
+        "cursor": "give it to --since to see what changes from here",
+    },
+    "explain/1": {
+        "run_id": "the run",
+        "steps_before": "first and last of the steps compared with",
+        "steps_after": "first and last of the steps that are compared",
+        "difference": "of the mean rewards",
+        "standard_error": "of that difference",
+        "moved": "whether it is more than two standard errors",
+        "summary": "one sentence",
+        "parts": "kind (component, length, outcome, signal, task, evaluation, cause), name, "
+        "effect on the mean reward, before, after, text, episodes of each",
+        "verdict": "as in alerts/1",
+        "alerts": "ids of the alerts that are not resolved",
+    },
     "models.list/1": {"models": ", ".join(_MODEL) + " of each"},
     "models.show/1": {
         **_MODEL,

@@ -31,8 +31,11 @@ RuleName = Literal[
     "heartbeat",
     "staleness",
     "telemetry_loss",
+    "learning_rate_low",
+    "group_size_low",
+    "answer_limit_high",
 ]
-"""Every rule, in the order of `docs/health.md`."""
+"""Every rule; those of tuning advice last."""
 
 Severity = Literal["advice", "warning", "critical"]
 Action = Literal["checkpoint", "pause", "stop"]

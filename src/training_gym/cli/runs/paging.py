@@ -78,7 +78,7 @@ def read_records(
 
     if since is not None and since.startswith(_CURSOR):
         return _after(run, stream, _opened(since), limit, keep)
-    after = None if since is None else _time(since, time.time())
+    after = None if since is None else moment(since, time.time())
     page = read_page(run, stream)
     found = [r for r in page.records if keep(r) and (after is None or r["time"] > after)]
     omitted = max(0, len(found) - limit)
@@ -112,7 +112,8 @@ def stamp(record: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _time(text: str, now: float) -> float:
+def moment(text: str, now: float) -> float:
+    """Seconds since 1970 of a duration before `now` or an ISO time; raises `UsageError`."""
     ago = _AGO.fullmatch(text.strip())
     if ago is not None:
         return now - float(ago.group(1)) * _SECONDS[ago.group(2)]

@@ -18,7 +18,7 @@ from training_gym.spec.settings import Settings
 State = Literal["open", "acknowledged", "resolved"]
 Level = Literal["healthy", "too_early", "degraded", "critical"]
 
-RANK: dict[str, int] = {"advice": 0, "warning": 1, "critical": 2}
+RANK: dict[Severity, int] = {"advice": 0, "warning": 1, "critical": 2}
 
 
 class Alert(Settings):
