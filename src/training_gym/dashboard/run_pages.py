@@ -12,11 +12,10 @@ from training_gym.dashboard import asked
 from training_gym.dashboard.answers import answer
 from training_gym.dashboard.charts import charts_of
 from training_gym.dashboard.panels import read_panels
-from training_gym.dashboard.state import ServerState, directory_of, run_id_of, state_of
+from training_gym.dashboard.state import directory_of, run_id_of, state_of
 from training_gym.dashboard.trace import chrome_trace
-from training_gym.records.health.alerts import Assessment, by_weight
-from training_gym.records.health.assessment import assess
 from training_gym.records.index import (
+    EpisodeQuery,
     LogQuery,
     MetricName,
     Overview,
@@ -37,19 +36,11 @@ def runs(request: Request) -> Response:
 
 
 def overview(request: Request) -> Response:
-    """One run: its row, documents, checkpoints, verdict, alerts, and which charts to draw."""
+    """One run: its row, documents and checkpoints, and which charts to draw."""
     index, run_id = state_of(request).index, run_id_of(request)
     found: Overview = index.overview(run_id)
     names = [metric.name for metric in index.metric_names(run_id)]
-    health = _assessment(state_of(request), run_id)
-    return answer(
-        {
-            **found.model_dump(),
-            "verdict": health.verdict,
-            "alerts": health.alerts,
-            "charts": charts_of(names),
-        }
-    )
+    return answer({**found.model_dump(), "charts": charts_of(names)})
 
 
 def panels(request: Request) -> Response:
@@ -146,14 +137,13 @@ def flipped(request: Request) -> Response:
 
 def alerts(request: Request) -> Response:
     """The verdict and every alert."""
-    return answer(_assessment(state_of(request), run_id_of(request)))
+    state, run_id = state_of(request), run_id_of(request)
+    return answer(state.health.of(directory_of(state, run_id), state.index.overview(run_id).row))
 
 
 def facets(request: Request) -> Response:
     """What a run's episodes can be filtered by."""
     index, run_id = state_of(request).index, run_id_of(request)
-    from training_gym.records.index import EpisodeQuery
-
     newest = index.episodes(run_id, EpisodeQuery(limit=FACET_EPISODES)).episodes
     suites = {f"eval:{row.suite}" for row in index.evaluations(run_id)}
     return answer(
@@ -171,11 +161,6 @@ def _timeline_query(request: Request) -> TimelineQuery | None:
     query = asked.value(TimelineQuery, params)
     ranged = any(name in params for name in ("first_step", "last_step", "start", "stop"))
     return query if ranged else None
-
-
-def _assessment(state: ServerState, run_id: str) -> Assessment:
-    found = assess(directory_of(state, run_id))
-    return found.changed(alerts=by_weight(found.alerts))
 
 
 _RUN = "/runs/{run}"

@@ -9,6 +9,7 @@ from pathlib import Path
 from starlette.requests import Request
 
 from training_gym.dashboard.access import Access, Identity
+from training_gym.dashboard.assessments import Assessments
 from training_gym.dashboard.saved import SavedViews
 from training_gym.records.index import Index
 from training_gym.records.run_directory import RunDirectory
@@ -25,6 +26,7 @@ class ServerState:
     """`$TRAINING_GYM_HOME/dashboard`: views, panels, the secret."""
     views: SavedViews
     access: Access
+    health: Assessments = field(default_factory=Assessments)
     poll_s: float = 1.0
     """Seconds between two looks at the runs that somebody watches."""
     closing: asyncio.Event = field(default_factory=asyncio.Event)

@@ -36,7 +36,7 @@ export interface Overview {
   environment: { [key: string]: Json } | null; result: { [key: string]: Json } | null;
   attempts: AttemptRow[]; checkpoints: CheckpointRow[]; notes: Note[]; metrics: string[];
   counts: Record<string, number>; dropped: Record<string, number>; damaged: number; hidden: number;
-  parents: string[]; verdict: Verdict; alerts: Alert[];
+  parents: string[];
   charts: ChartSpec[];
 }
 export interface ChartSpec {
