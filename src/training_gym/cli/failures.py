@@ -29,7 +29,7 @@ MEANINGS: dict[int, str] = {
     WAIT_TIMEOUT: "`--timeout` passed before the run ended; the run goes on",
     ENDED_BEFORE: "the run ended before what `--until` waits for came true",
     RUN_DEGRADED: "`--exit-code`, `alerts --fail-on`: the verdict is that a run is degraded",
-    RUN_CRITICAL: "`--exit-code`, `alerts --fail-on`: the verdict is that a run is in a critical state",
+    RUN_CRITICAL: "`--exit-code`, `alerts --fail-on`: the verdict is that a run is critical",
     BUG: "a fault of Training Gym itself: a traceback is on stderr",
     INTERRUPTED: "Ctrl-C",
 }

@@ -1,4 +1,4 @@
-"""Answers in JSON, as the command line writes it: NaN and infinities as strings, errors in two lines."""
+"""Answers in JSON as the command line writes it: NaN and infinities are strings, errors two lines."""
 
 from __future__ import annotations
 

@@ -95,4 +95,3 @@ async def _refused(request: Request, error: Exception) -> Response:
     if error.status_code == 404:
         return await not_found(request, error)
     return failure(error.status_code, error.detail, "see docs/dashboard.md")
-

@@ -1,4 +1,4 @@
-"""The built web app, held in memory: only files that exist when the server starts are ever served."""
+"""The built web app, held in memory: only files that exist when the server starts are served."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Asset:
 
 
 class WebApp:
-    """Answers every address that is no file with the index, which shows the page of that address."""
+    """Answers any address that is no file with the index, which shows the page of that address."""
 
     def __init__(self, folder: Path = APP) -> None:
         """Read the files; raises `PlatformError` where the app was not built."""

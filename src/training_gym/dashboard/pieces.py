@@ -38,9 +38,9 @@ def with_text(detail: EpisodeDetail, run: RunDirectory) -> EpisodeDetail:
 
 
 def texts(ids: Sequence[int], pieces: Sequence[bytes]) -> tuple[str, ...]:
-    """One text for each id; a character of several tokens stands at the last of them.
+    r"""One text for each id; a character of several tokens stands at the last of them.
 
-    >>> texts([0, 1], [b"\\xc3", b"\\xa4"])
+    >>> texts([0, 1], [b"\xc3", b"\xa4"])
     ('', 'ä')
     """
     found, waiting = [], b""
@@ -110,7 +110,7 @@ def _vocabulary(document: dict[str, Any]) -> Iterator[tuple[int, str]]:
 
 
 def _decoder(document: dict[str, Any]) -> Any:
-    """How a vocabulary writes bytes: GPT-2's printable stand-ins, or SentencePiece's `▁`, `<0x0A>`."""
+    """How a vocabulary writes bytes: GPT-2's stand-ins, or SentencePiece's `▁` and `<0x0A>`."""
     parts = json.dumps([document.get("decoder"), document.get("pre_tokenizer")])
     if "ByteLevel" in parts:
         stands_for = _byte_level()
@@ -126,7 +126,7 @@ def _sentence_piece(piece: str) -> bytes:
 
 @lru_cache(maxsize=1)
 def _byte_level() -> dict[str, bytes]:
-    """Printable Latin-1 stands for itself, the other bytes for code points from 256 on, in order."""
+    """Printable Latin-1 stands for itself, other bytes for code points from 256 on, in order."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in set(plain)]
     codes = {byte: chr(byte) for byte in plain}

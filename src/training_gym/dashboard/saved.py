@@ -1,4 +1,4 @@
-"""Views that people keep by name: `$TRAINING_GYM_HOME/dashboard/views.json`, for all who open it."""
+"""Views kept by name in `$TRAINING_GYM_HOME/dashboard/views.json`, for all who open the home."""
 
 from __future__ import annotations
 
