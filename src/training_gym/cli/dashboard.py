@@ -9,6 +9,9 @@ import typer
 from training_gym.cli.options import AsJson
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from training_gym.dashboard.access import Role
     from training_gym.dashboard.serving import Serving
 
 Host = Annotated[str, typer.Option(help="Address to listen on; loopback is private.")]
@@ -87,7 +90,7 @@ def open_dashboard(serving: Serving, *, browser: bool, as_json: bool) -> None:
     from training_gym.cli import output
     from training_gym.dashboard.serving import LOOPBACK, serve
 
-    def ready(addresses: dict[str, str]) -> None:
+    def ready(addresses: Mapping[Role, str]) -> None:
         _say(addresses, as_json=as_json)
         if serving.host not in LOOPBACK and not as_json:
             output.say(
@@ -129,7 +132,7 @@ def _announce(serving: Serving, port: int, *, as_json: bool) -> None:
     _say(addresses(serving, port, access_of(serving)), as_json=as_json)
 
 
-def _say(addresses: dict[str, str], *, as_json: bool) -> None:
+def _say(addresses: Mapping[Role, str], *, as_json: bool) -> None:
     from training_gym.cli import output
 
     if as_json:

@@ -1,11 +1,12 @@
-"""Answers in JSON as the command line writes it: NaN and infinities are strings, errors two lines."""
+"""Answers in JSON as the command line writes it: NaN is a string, an error is two lines."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic_core import to_json
+from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -14,9 +15,17 @@ from training_gym.spec.errors import GymError
 
 def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """A value as JSON that nobody keeps."""
-    body = to_json(value, inf_nan_mode="strings")
     kept = {"cache-control": "no-store", **(headers or {})}
-    return Response(body, status, kept, media_type="application/json")
+    return Response(encoded(value), status, kept, media_type="application/json")
+
+
+def encoded(value: Any) -> bytes:
+    """A value as JSON; half surrogate pairs, which UTF-8 cannot hold, become escapes."""
+    try:
+        return to_json(value, inf_nan_mode="strings")
+    except PydanticSerializationError:
+        plain = to_jsonable_python(value, inf_nan_mode="strings")
+        return json.dumps(plain, allow_nan=False, separators=(",", ":")).encode()
 
 
 def failure(status: int, message: str, fix: str, kind: str = "Refused") -> Response:

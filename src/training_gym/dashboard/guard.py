@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.requests import cookie_parser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -46,10 +47,6 @@ HEADERS = {
 }
 
 
-class TooLarge(Exception):
-    """A body went over `MOST_BYTES`."""
-
-
 class Guard:
     """Lets requests through to the application, or answers for it."""
 
@@ -82,14 +79,11 @@ class Guard:
             nonlocal taken
             message = await receive()
             taken += len(message.get("body", b""))
-            if taken > MOST_BYTES:
-                raise TooLarge
+            if taken > MOST_BYTES:  # whatever its headers said
+                raise HTTPException(_TOO_LARGE[0], _TOO_LARGE[1])
             return message
 
-        try:
-            await self._app(scope, bounded, send)
-        except TooLarge:
-            await failure(*_TOO_LARGE)(scope, receive, send)
+        await self._app(scope, bounded, send)
 
     def _refusal(self, scope: Scope, headers: Headers) -> tuple[int, str, str] | None:
         host = _host_name(headers.get("host", ""))

@@ -15,14 +15,13 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic_core import to_json
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from training_gym.dashboard import asked
-from training_gym.dashboard.answers import answer, failure
+from training_gym.dashboard.answers import answer, encoded, failure
 from training_gym.dashboard.state import ServerState, directory_of, state_of
 from training_gym.records.index import Changes, Index, RunQuery
 from training_gym.spec.errors import GymError, RecordsError
@@ -158,7 +157,7 @@ async def _pause(closing: asyncio.Event, seconds: float) -> None:
 def _event(kind: str, data: Any, cursor: str | None) -> bytes:
     """JSON has no raw line ends, so it is one line of data."""
     head = f"event: {kind}\n" + (f"id: {cursor}\n" if cursor else "")
-    return head.encode() + b"data: " + to_json(data, inf_nan_mode="strings") + b"\n\n"
+    return head.encode() + b"data: " + encoded(data) + b"\n\n"
 
 
 def _watch(request: Request, cursor: str) -> Watch:

@@ -88,10 +88,9 @@ def _pieces(path: Path, _changed: int) -> tuple[bytes, ...] | None:
     """What each id stands for, as bytes; None where the file is not understood."""
     try:
         document = json.loads(path.read_bytes())
-        vocabulary = _vocabulary(document)
+        by_id = dict(_vocabulary(document))
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return None
-    by_id = dict(vocabulary)
     decode = _decoder(document)
     special = {entry["id"]: entry["content"] for entry in document.get("added_tokens", [])}
     size = max([*by_id, *special], default=-1) + 1

@@ -10,7 +10,7 @@ from training_gym.records.index import Timeline
 def chrome_trace(timeline: Timeline) -> dict[str, Any]:
     """Complete (`X`) events, begun ones (`B`) where a span is still open; times in microseconds."""
     lanes = {lane: number for number, lane in enumerate(timeline.lanes)}
-    zero = timeline.start or 0.0
+    zero = min((span.start for span in timeline.spans), default=0.0)
     names = [
         {"ph": "M", "name": "thread_name", "pid": 1, "tid": number, "args": {"name": lane}}
         for lane, number in lanes.items()
