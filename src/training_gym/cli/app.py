@@ -27,6 +27,7 @@ from training_gym.cli.views import (
     export,
     logs,
     metrics,
+    schema,
     status,
     timeline,
 )
@@ -48,6 +49,7 @@ for view in (
     compare.compare,
     changes.changes,
     export.export,
+    schema.schema,
 ):
     app.command()(view)
 app.add_typer(runs, name="runs")

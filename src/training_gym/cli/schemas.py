@@ -6,6 +6,12 @@ with a new number after the slash.
 
 from __future__ import annotations
 
+from typing import Any
+
+from pydantic import BaseModel
+
+from training_gym.records import index
+
 _STAMP = {
     "time": "when it was recorded, ISO 8601 in UTC",
     "attempt": "which try at the run recorded it",
@@ -34,6 +40,42 @@ _RESULT = {
     "wall_s": "seconds over all attempts",
     "path": "the run's folder",
 }
+
+VALUES: dict[str, type[BaseModel]] = {
+    "status/1": index.RunRow,
+    "metrics/1": index.Series,
+    "episodes/1": index.EpisodeRow,
+    "episode/1": index.EpisodeDetail,
+    "timeline/1": index.Timeline,
+    "logs/1": index.LogLine,
+    "compare/1": index.Comparison,
+    "compare.diff/1": index.ConfigDifference,
+    "changes/1": index.Changes,
+}
+"""Objects that are values of the index, with all their fields."""
+
+
+def fields_of(value: type[BaseModel]) -> dict[str, str]:
+    """A value's fields and what they mean, by its own words."""
+    return {
+        name: " ".join((field.description or name.replace("_", " ")).split())
+        for name, field in value.model_fields.items()
+    }
+
+
+def json_schema(name: str) -> dict[str, Any]:
+    """The JSON Schema of one object that `--json` writes."""
+    value = VALUES.get(name)
+    schema: dict[str, Any] = {"type": "object", "properties": {}}
+    if value is not None:
+        schema = value.model_json_schema(mode="serialization")
+    for field, meaning in SCHEMAS[name].items():
+        schema["properties"].setdefault(field, {"description": meaning})
+    schema["properties"]["schema"] = {"const": name}
+    schema["required"] = ["schema", *SCHEMAS[name]]
+    schema["additionalProperties"] = False
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": name}
+
 
 SCHEMAS: dict[str, dict[str, str]] = {
     "error/1": {
@@ -141,6 +183,37 @@ SCHEMAS: dict[str, dict[str, str]] = {
         "verdict": "as in alerts/1",
         "alerts": "ids of the alerts that are not resolved",
     },
+    **{name: fields_of(value) for name, value in VALUES.items()},
+    "status.page/1": {
+        "shown": "runs in this answer",
+        "omitted": "runs that match, left out because of --limit",
+    },
+    "episodes.page/1": {
+        "shown": "episodes in this page",
+        "total": "episodes that match, or null where counting would mean reading them",
+        "complete": "false if a search for text stopped early; --since goes on",
+        "cursor": "give it to --since for the next page; empty after the last",
+    },
+    "logs.page/1": {
+        "shown": "lines in this page",
+        "complete": "false if a search stopped early; --since goes on",
+        "older": "cursor for the lines before, or empty",
+        "newer": "cursor for what comes after",
+        "sources": "every source of the run",
+    },
+    "export/1": {
+        "run_id": "the run",
+        "format": "html, csv, parquet, chrome or atif",
+        "files": "what was written",
+    },
+    "runs.note/1": {"run_id": "the run", "notes": "id, time, by and text of each"},
+    "runs.tag/1": {"run_id": "the run", "tags": "its tags now"},
+    "runs.gc/1": {
+        "removals": "path, bytes and why of everything that goes",
+        "bytes": "of all of it",
+        "deleted": "false: it was only said what would go",
+    },
+    "schema.list/1": {"schemas": "names of all schemas"},
     "models.list/1": {"models": ", ".join(_MODEL) + " of each"},
     "models.show/1": {
         **_MODEL,

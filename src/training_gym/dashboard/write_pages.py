@@ -11,15 +11,10 @@ from starlette.routing import Route
 
 from training_gym.dashboard import asked
 from training_gym.dashboard.answers import answer
-from training_gym.dashboard.notes import (
-    Acknowledgement,
-    NewNote,
-    TagChange,
-    add_note,
-    change_tags,
-)
+from training_gym.dashboard.notes import Acknowledgement, NewNote, TagChange
 from training_gym.dashboard.saved import NamedView, SavedView
 from training_gym.dashboard.state import directory_of, identity_of, run_id_of, state_of
+from training_gym.records.annotations import add_note, add_tag, remove_tag
 from training_gym.records.health.acknowledgement import acknowledge
 
 
@@ -27,7 +22,7 @@ async def notes(request: Request) -> Response:
     """Add a note to a run."""
     said = await asked.body(request, NewNote)
     run = directory_of(state_of(request), run_id_of(request))
-    identity = await run_in_threadpool(add_note, run, said.text, identity_of(request).name)
+    identity = await run_in_threadpool(add_note, run, said.text, by=identity_of(request).name)
     return answer({"id": identity}, 201)
 
 
@@ -35,7 +30,10 @@ async def tags(request: Request) -> Response:
     """Add and remove tags of a run."""
     change = await asked.body(request, TagChange)
     run = directory_of(state_of(request), run_id_of(request))
-    await run_in_threadpool(change_tags, run, change, identity_of(request).name)
+    by = identity_of(request).name
+    for act, tags_given in ((add_tag, change.add), (remove_tag, change.remove)):
+        for tag in tags_given:
+            await run_in_threadpool(act, run, tag, by=by)
     return answer({"run_id": run.run_id})
 
 

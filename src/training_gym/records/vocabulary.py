@@ -32,4 +32,4 @@ def read_vocabulary(path: Path) -> list[str] | None:
         return None
     document = read_document(path)
     require_known_schema(document, path)
-    return [str(text) for text in document.get("texts", ())]
+    return [str(text).encode(errors="replace").decode() for text in document.get("texts", ())]

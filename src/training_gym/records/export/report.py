@@ -5,10 +5,11 @@ All text is escaped, there is no script, and a policy forbids the page to load a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
+from typing import Any
 
 from training_gym.records.export.drawing import curve
 from training_gym.records.index import (
@@ -26,9 +27,10 @@ LONGEST = 6000
 
 _STYLE = """
 :root { color-scheme: light dark; --line: #8884; --soft: #8882; }
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; }
+body { padding: 0 1rem; }
 h1 { font-size: 1.5rem; margin-bottom: 0; } h2 { font-size: 1.1rem; margin-top: 2.5rem; }
-.verdict { font-size: 1.15rem; padding: .6rem .9rem; background: var(--soft); border-radius: .4rem; }
+.verdict { font-size: 1.15rem; padding: .6rem .9rem; background: var(--soft); }
 .charts { display: grid; grid-template-columns: repeat(auto-fill, minmax(17rem, 1fr)); gap: 1rem; }
 figure { margin: 0; } figcaption { font-size: .85rem; } svg { width: 100%; height: auto; }
 table { border-collapse: collapse; font-size: .9rem; }
@@ -152,7 +154,7 @@ def _episode(found: EpisodeDetail) -> str:
     return f"<details><summary>{escape(head)}</summary>{''.join(body)}</details>"
 
 
-def _said(message: dict[str, object]) -> str:
+def _said(message: Mapping[str, Any]) -> str:
     from training_gym.records.index.episode_intake import text_of
 
     text = text_of(message)

@@ -7,6 +7,7 @@ import json
 import math
 import sqlite3
 from array import array
+from collections.abc import Sized
 from typing import Any
 
 from training_gym.records.index.column_reading import column, lanes, shows
@@ -52,7 +53,7 @@ def changes(
     ]
     logs = _now(connection)["l"]
     num_logs, after["l"] = logs - after.get("l", 0), logs
-    kinds = (metrics, episodes, spans, *streams.values())
+    kinds: list[Sized] = [metrics, episodes, spans, *streams.values()]
     return Changes(
         run=row,
         reset=False,

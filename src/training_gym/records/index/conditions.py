@@ -196,7 +196,9 @@ class _Parser:
             values = values if count is None else values[-count:]
             if not values or (count is not None and len(values) < count):
                 return None
-            return {"mean": _mean, "max": max, "min": min}[function](values)
+            if function == "mean":
+                return sum(values) / len(values)
+            return max(values) if function == "max" else min(values)
 
         return reduced
 
@@ -214,7 +216,3 @@ class _Parser:
         return SpecError(
             f"{self.text!r}: {what}", fix="write it like: reward_mean > 0.8 and step >= 20"
         )
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)

@@ -54,8 +54,10 @@ class Points:
 
     def part(self, start: int, stop: int) -> Points:
         """Some of them."""
-        cut = [c[start:stop] for c in (self.x, self.mean, self.low, self.high, self.batch)]
-        return Points(*cut, count=stop - start)
+        x, mean, low, high, batch = (
+            column[start:stop] for column in (self.x, self.mean, self.low, self.high, self.batch)
+        )
+        return Points(x, mean, low, high, batch, stop - start)
 
 
 def metric_names(connection: sqlite3.Connection) -> tuple[MetricName, ...]:
@@ -318,8 +320,8 @@ def _interleaved(parts: list[Points]) -> Points:
         for part in parts
         for row in zip(part.x, part.mean, part.low, part.high, part.batch, strict=True)
     )
-    columns = [array("d", column_) for column_ in zip(*rows, strict=True)]
-    return Points(*columns, count=sum(part.count for part in parts))
+    x, mean, low, high, batch = (array("d", values) for values in zip(*rows, strict=True))
+    return Points(x, mean, low, high, batch, sum(part.count for part in parts))
 
 
 def _within(points: Points, query: SeriesQuery) -> Points:

@@ -25,7 +25,7 @@ NUMBERS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-i
 def record_of(line: bytes) -> dict[str, Any] | None:
     """The record a line holds; None: it is damaged. Raises `RecordsError` for a newer schema."""
     if b"\\ud" in line or b"\\uD" in line:  # perhaps half a surrogate pair, which is no text
-        record = _whole_characters(_standard(line))
+        record = whole_characters(_standard(line))
     else:
         try:
             record = _loads(line)
@@ -66,11 +66,12 @@ def _standard(line: bytes) -> Any:
         return None
 
 
-def _whole_characters(value: Any) -> Any:
+def whole_characters(value: Any) -> Any:
+    """Plain data whose half surrogate pairs are replacement characters."""
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, list):
-        return [_whole_characters(item) for item in value]
+        return [whole_characters(item) for item in value]
     if isinstance(value, dict):
-        return {_whole_characters(key): _whole_characters(item) for key, item in value.items()}
+        return {whole_characters(key): whole_characters(item) for key, item in value.items()}
     return value

@@ -110,7 +110,7 @@ def _diff(old: Path, new: Path, name: str) -> str:
     if max(old.stat().st_size, new.stat().st_size) > LARGEST_FILE:
         return ""
     try:
-        lines = [path.read_text().splitlines(keepends=True) for path in (old, new)]
+        before, after = (path.read_text().splitlines(keepends=True) for path in (old, new))
     except UnicodeDecodeError:
         return ""
-    return "".join(difflib.unified_diff(*lines, name, name))[:LONGEST_DIFF]
+    return "".join(difflib.unified_diff(before, after, name, name))[:LONGEST_DIFF]

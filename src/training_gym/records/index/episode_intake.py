@@ -218,7 +218,7 @@ def _turns(messages: Iterable[dict[str, Any]], task: dict[str, Any]) -> int:
     """Answers of the policy; those shown in the prompt are not its own."""
     prompt = task.get("prompt")
     shown = prompt if isinstance(prompt, list) else ()
-    given = sum(message.get("role") == "assistant" for message in shown)
+    given: int = sum(message.get("role") == "assistant" for message in shown)
     return sum(message.get("role") == "assistant" for message in messages) - given
 
 

@@ -53,6 +53,16 @@ class Condition:
 
 
 @dataclass(frozen=True)
+class NewestRecords:
+    """Records of episodes, and where `records.readers` goes on behind them."""
+
+    records: tuple[dict[str, Any], ...]
+    omitted: int
+    cursor: str
+    damaged: int
+
+
+@dataclass(frozen=True)
 class Policy:
     """What the index must know of how the run trains."""
 
@@ -89,6 +99,35 @@ def page(
         cursor=_closed({**last, "total": total}) if more and last is not None else "",
         complete=complete,
         total=total,
+    )
+
+
+def newest_records(
+    run: RunDirectory, connection: sqlite3.Connection, stream: str | None, limit: int
+) -> NewestRecords:
+    """The newest records as they were written, oldest first, without reading the others."""
+    parts, values = ["hidden = 0"], []
+    if stream is not None:
+        parts.append("stream IN (SELECT id FROM words WHERE word IN (?, ?))")
+        values += [stream, f"eval:{stream}"]
+    where = " AND ".join(parts)
+    found = connection.execute(
+        f"SELECT segment, offset, length FROM episodes WHERE {where}"
+        " ORDER BY attempt DESC, time DESC, id DESC LIMIT ?",
+        (*values, limit),
+    ).fetchall()
+    total = connection.execute(f"SELECT count(*) FROM episodes WHERE {where}", values).fetchone()
+    offsets = dict(
+        connection.execute("SELECT name, offset FROM segments WHERE stream = 'episodes'")
+    )
+    damaged = connection.execute(
+        "SELECT coalesce(sum(damaged), 0) FROM segments WHERE stream = 'episodes'"
+    ).fetchone()
+    return NewestRecords(
+        records=tuple(read_line(run, connection, "episodes", place) for place in reversed(found)),
+        omitted=total[0] - len(found),
+        cursor=json.dumps(offsets, separators=(",", ":")),
+        damaged=damaged[0],
     )
 
 

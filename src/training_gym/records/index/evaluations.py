@@ -82,7 +82,9 @@ def flipped(
     before, after = (
         _means(_at(run, connection, suite, step)) for step in (before_step, after_step)
     )
-    gained, lost, unchanged = [], [], 0
+    gained: list[FlippedTask] = []
+    lost: list[FlippedTask] = []
+    unchanged = 0
     for task in sorted(before.keys() & after.keys()):
         was, now = before[task] >= threshold, after[task] >= threshold
         if was == now:

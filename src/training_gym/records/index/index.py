@@ -25,7 +25,7 @@ from training_gym.records.index import (
 from training_gym.records.index.catalogue import Catalogue
 from training_gym.records.index.comparing import MOST_RUNS, compared
 from training_gym.records.index.differences import config_difference, differing
-from training_gym.records.index.episode_pages import Policy
+from training_gym.records.index.episode_pages import NewestRecords, Policy
 from training_gym.records.index.episode_values import (
     EpisodeDetail,
     EpisodePage,
@@ -154,6 +154,16 @@ class Index:
         run, policy = self._run(run_id), self._policy(run_id)
         asked = query or EpisodeQuery()
         return self._ask(run_id, lambda c: episode_pages.page(run, c, asked, policy))
+
+    def newest_episode_records(
+        self, run_id: str, stream: str | None = None, *, limit: int = 5
+    ) -> NewestRecords:
+        """The newest records of episodes as they were written, oldest first.
+
+        `stream`: `train`, or the name of an evaluation.
+        """
+        run = self._run(run_id)
+        return self._ask(run_id, lambda c: episode_pages.newest_records(run, c, stream, limit))
 
     def episode(self, run_id: str, episode_id: str, *, tokens: bool = True) -> EpisodeDetail:
         """One episode, the newest of this id; without `tokens` it has no trajectories.

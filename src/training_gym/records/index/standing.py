@@ -14,6 +14,7 @@ from typing import Any
 from training_gym.records.documents import read_document_if_any
 from training_gym.records.index import verdicts
 from training_gym.records.index.curves import curves, literal, newest
+from training_gym.records.index.decode import whole_characters
 from training_gym.records.index.run_values import Figure, Note, RunRow
 from training_gym.records.index.series_values import SeriesQuery
 from training_gym.records.results import read_exit
@@ -40,7 +41,7 @@ class Documents:
     def read(cls, run: RunDirectory) -> Documents:
         """Read them; what cannot be read is a `problem`."""
         try:
-            manifest = json.loads(run.manifest_path.read_bytes())
+            manifest = whole_characters(json.loads(run.manifest_path.read_bytes()))
             manifest["run"]["recipe"]
             float(manifest["created_at"])
             return cls(run, manifest, run_status(run))

@@ -58,7 +58,8 @@ def _grown(run: RunDirectory, connection: sqlite3.Connection) -> list[tuple[Stre
         for stream, name, offset in connection.execute("SELECT stream, name, offset FROM segments")
     }
     grown: list[tuple[Stream, Segment, int]] = []
-    for stream in sorted(get_args(Stream), key=_rank):
+    streams: list[Stream] = sorted(get_args(Stream), key=_rank)
+    for stream in streams:
         for segment in segments(run.streams / stream):
             try:
                 size = segment.path.stat().st_size
