@@ -58,6 +58,8 @@ class Dashboard:
         assert self.process is not None
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
 
     def address(self, path: str) -> str:
         """Of a page."""
@@ -127,10 +129,16 @@ class Visit:
     def settle(self) -> None:
         """Wait until nothing is being read."""
         self.page.wait_for_selector("main")
-        self.page.wait_for_function(
-            "!/Reading/.test(document.querySelector('main').innerText)", timeout=30_000
-        )
+        self.until("!/Reading|^$/.test(document.querySelector('main').innerText)")
         self.page.wait_for_timeout(250)
+
+    def until(self, condition: str, timeout_ms: int = 30_000) -> None:
+        """Wait for a JavaScript expression; the page's own policy forbids it to evaluate text."""
+        for _ in range(timeout_ms // 50):
+            if self.page.evaluate(condition):
+                return
+            self.page.wait_for_timeout(50)
+        raise AssertionError(f"still not: {condition}")
 
 
 @pytest.fixture

@@ -45,7 +45,7 @@ def test_a_password_lets_a_viewer_in(own_dashboard: Any, visit: Any) -> None:
     server = own_dashboard("--password", "correct horse")
     seen = visit(server, url=server.address("/runs/demo-healthy/overview"))
     seen.page.fill("#password", "wrong horse")
-    seen.page.click("text=Sign in")
+    seen.page.click("button:has-text('Sign in')")
     seen.page.wait_for_selector("text=that is not the password")
     seen.page.fill("#password", "correct horse")
     seen.page.click("button:has-text('Sign in')")
@@ -135,9 +135,9 @@ def test_an_alert_is_acknowledged(own_dashboard: Any, visit: Any) -> None:
         recorder.alert("grad_norm", "gradient norm 9 times its median", severity="critical")
     seen = visit(server)
     seen.open(server.address("/runs/demo-healthy/alerts"))
-    seen.page.click("text=gradient norm 9 times")
+    seen.page.click(".message:has-text('gradient norm 9 times')")
     seen.page.fill("[aria-label=Note]", "a known spike")
-    seen.page.click("button:has-text('Acknowledge')")
+    seen.page.click("article button.primary")
     seen.page.wait_for_selector("text=seen by")
     assert "a known spike" in text_of(seen.page)
 
@@ -231,4 +231,4 @@ def test_many_lines_stay_quick(own_dashboard: Any, visit: Any) -> None:
     assert seen.page.locator(".log").count() < 100
     assert "line 19999" in text_of(seen.page)
     seen.page.evaluate("document.querySelector('[role=log]').scrollTop = 0")
-    seen.page.wait_for_function("document.querySelector('main').innerText.includes('line 16')")
+    seen.until("document.querySelector('main').innerText.includes('line 16')")

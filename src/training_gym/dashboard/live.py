@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import math
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
@@ -129,8 +130,8 @@ async def _events(state: ServerState, watch: Watch) -> AsyncIterator[bytes]:
     token = object()
     state.streams.add(token)
     try:
-        yield b"retry: 1000\nevent: beat\ndata: {}\n\n"
-        told = time.monotonic()
+        yield b"retry: 1000\n\n"
+        told = -math.inf  # the first beat brings a cursor, before anything is new
         while not state.closing.is_set():
             try:
                 deltas = await run_in_threadpool(watch.look, state.index)

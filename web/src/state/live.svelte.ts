@@ -9,6 +9,8 @@ type Listener = (delta: Delta) => void;
 
 const SILENT_MS = 12_000;
 const POLL_MS = 2_000;
+/** Answers to polling before the stream is tried again. */
+const POLLS = 30;
 
 class Live {
   state = $state<'off' | 'live' | 'polling' | 'waiting'>('off');
@@ -16,6 +18,8 @@ class Live {
   #topics = new Map<Listener, string[]>();
   #source: EventSource | null = null;
   #cursor = '';
+  /** What the cursor belongs to: a tab that was hidden goes on where it was. */
+  #cursorOf = '';
   #watching = '';
   #timer = 0;
   #heard = 0;
@@ -41,8 +45,11 @@ class Live {
     const runs = [...new Set([...this.#topics.values()].flat())].sort();
     const wanted = document.hidden ? '' : runs.join('\n');
     if (wanted === this.#watching && !anew) return;
-    if (runs.join('\n') !== this.#watching && wanted) this.#cursor = '';
     this.#close();
+    if (wanted && wanted !== this.#cursorOf) {
+      this.#cursor = '';
+      this.#cursorOf = wanted;
+    }
     if (!wanted) {
       this.state = 'off';
       return;
@@ -54,7 +61,10 @@ class Live {
     this.#source = source;
     source.onopen = () => this.#hear();
     source.addEventListener('delta', (event) => this.#take(JSON.parse(event.data), event.lastEventId));
-    source.addEventListener('beat', () => this.#hear());
+    source.addEventListener('beat', (event) => {
+      this.#cursor = event.lastEventId || this.#cursor;
+      this.#hear();
+    });
     source.onerror = () => {
       if (source.readyState === EventSource.CLOSED) this.#poll();
       else this.state = 'waiting';
@@ -77,11 +87,12 @@ class Live {
     if (this.#source && Date.now() - this.#heard > SILENT_MS) this.#poll();
   }
 
-  /** The stream is silent or refused: ask for the same deltas again and again. */
+  /** The stream is silent or refused: ask for the same deltas, and now and then for the stream. */
   #poll(): void {
     const watching = this.#watching;
     this.#close();
     this.#watching = watching;
+    let answers = 0;
     const ask = async (): Promise<void> => {
       try {
         const runs = watching.split('\n');
@@ -91,6 +102,7 @@ class Live {
         if (this.#watching !== watching) return;
         this.#cursor = said.cursor;
         for (const delta of said.deltas) for (const hear of [...this.#topics.keys()]) hear(delta);
+        if (this.state === 'waiting' || ++answers >= POLLS) return this.#open(true);
         this.state = 'polling';
       } catch {
         this.state = 'waiting';
