@@ -82,7 +82,7 @@ def read_records(
     page = read_page(run, stream)
     found = [r for r in page.records if keep(r) and (after is None or r["time"] > after)]
     omitted = max(0, len(found) - limit)
-    return Page(found[omitted:], omitted, _closed(page.cursor), page.damaged)
+    return Page(found[omitted:], omitted, closed(page.cursor), page.damaged)
 
 
 def _after(run: RunDirectory, stream: Stream, cursor: str, limit: int, keep: Keep) -> Page:
@@ -98,7 +98,7 @@ def _after(run: RunDirectory, stream: Stream, cursor: str, limit: int, keep: Kee
         if page.cursor == cursor:
             break
         cursor = page.cursor
-    return Page(found, 0, _closed(cursor), damaged)
+    return Page(found, 0, closed(cursor), damaged)
 
 
 def stamp(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -124,7 +124,7 @@ def moment(text: str, now: float) -> float:
     return (at if at.tzinfo else at.astimezone()).timestamp()
 
 
-def _closed(cursor: str) -> str:
+def closed(cursor: str) -> str:
     """Our readers' cursor as one word that needs no quoting in a shell."""
     return _CURSOR + base64.urlsafe_b64encode(cursor.encode()).decode().rstrip("=")
 
