@@ -18,7 +18,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from health_corpus import pack
 from health_runs import make_run
 from health_scenarios import SCENARIOS, STUCK, Scenario
 
@@ -26,6 +25,7 @@ from training_gym.records.health.alerts import RANK, Alert
 from training_gym.records.health.replay import changes
 from training_gym.records.health.rules import RULES
 from training_gym.records.run_directory import RunDirectory
+from training_gym.testing.packed_run import pack
 
 SEEN_SEEDS = (0,)
 """Runs with these seeds were looked at while the rules were written."""

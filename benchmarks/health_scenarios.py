@@ -25,8 +25,8 @@ ONSET = 12
 STEPS = 24
 PROMPTS, GROUP, TOKENS = 4, 6, 48
 BATCH = PROMPTS * GROUP
-STALL_S = 30.0
-"""How long a stuck component hangs; the floor is half of it, as an hour's run cannot wait."""
+STALL_S = 75.0
+"""How long a stuck component hangs; the floor is 45 s, as such short runs cannot wait longer."""
 
 WORDS = (
     "moon", "river", "stone", "light", "wind", "rain", "small", "green", "quiet", "morning",
@@ -146,7 +146,7 @@ async def loud(episode: Any) -> float:
 async def slow(episode: Any) -> float:
     """Takes longer than sampling from the onset on."""
     if _step(episode) >= ONSET:
-        await asyncio.sleep(2.0)
+        await asyncio.sleep(10.0)
     return await known(episode)
 
 
@@ -242,9 +242,7 @@ class Scenario:
             recipe=recipe,
             evals=suites if self.evaluation is not None else (),
             # What a whole run waits minutes for has seconds here, for healthy runs as well.
-            health=Health(
-                thresholds=Thresholds(stall_floor_s=STALL_S / 2, infrastructure_attempts=50)
-            ),
+            health=Health(thresholds=Thresholds(stall_floor_s=45.0, infrastructure_attempts=50)),
         )
 
 
@@ -333,7 +331,7 @@ SCENARIOS = (
     Scenario("healthy-composed", weighted(known=known, varied=varied)),
     Scenario(
         "length-hack", length, names("length_reward"), names("length_drift", "truncation",
-        "repetition", "entropy_collapse", "duplicates"),
+        "zero_variance", "repetition", "entropy_collapse", "duplicates"),
     ),
     Scenario(
         "keyword-hack", keyword, names("repetition"), names("length_reward", "length_drift",
@@ -402,7 +400,8 @@ SCENARIOS = (
     ),
     Scenario(
         "overfitted-reward", length, names("train_eval_gap"), names("length_reward",
-        "length_drift", "truncation", "repetition", "entropy_collapse", "duplicates"),
+        "zero_variance", "length_drift", "truncation", "repetition", "entropy_collapse",
+        "duplicates"),
         evaluation=vowels,
     ),
     Scenario("dead-provider", known, names("infrastructure"), environment=Dying, steps=20),
