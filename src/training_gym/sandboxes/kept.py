@@ -284,5 +284,3 @@ def _clear(process: subprocess.Popen[bytes], folder: Path) -> None:
     with contextlib.suppress(ProcessLookupError):
         process.wait(10)
     shutil.rmtree(folder, ignore_errors=True)
-
-
