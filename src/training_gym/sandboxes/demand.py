@@ -99,8 +99,8 @@ def explanation(demand: Demand, answer: Size) -> list[str]:
         return [
             *lines,
             f"NO BUFFER SUFFICES: {demand.create_limit_per_s:g} creations a second cannot keep up "
-            f"with {answer.creates_needed_per_s:.4g}; ask for a higher limit, lower the episodes to "
-            f"under {_episodes_that_fit(demand, answer):.0f}, or reuse sandboxes for longer",
+            f"with {answer.creates_needed_per_s:.4g}; ask for a higher limit, lower the episodes "
+            f"to under {_episodes_that_fit(demand, answer):.0f}, or reuse sandboxes for longer",
         ]
     return [
         *lines,

@@ -18,6 +18,9 @@ _PLUGINS = Plugins(
         "docker": "training_gym.sandboxes.containers:DockerProvider",
         "podman": "training_gym.sandboxes.containers:PodmanProvider",
         "seatbelt": "training_gym.sandboxes.seatbelt:SeatbeltProvider",
+        "modal": "training_gym.sandboxes.remote.modal:ModalProvider",
+        "daytona": "training_gym.sandboxes.remote.daytona:DaytonaProvider",
+        "e2b": "training_gym.sandboxes.remote.e2b:E2BProvider",
     },
     SandboxError,
 )

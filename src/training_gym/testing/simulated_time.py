@@ -38,7 +38,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         self._now += seconds
 
 
-class _NeverWaiting(selectors.DefaultSelector):  # type: ignore[misc, valid-type]
+class _NeverWaiting(selectors.DefaultSelector):
     def __init__(self, loop: SimulatedLoop) -> None:
         super().__init__()
         self._loop = loop

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 
 from hypothesis import given, settings
@@ -47,10 +48,8 @@ class Story:
         self.waiting: list[asyncio.Task] = []
 
     async def acquire(self, spec: SandboxSpec) -> None:
-        try:
+        with contextlib.suppress(SandboxError):
             self.keep(await self.pool.acquire(spec, timeout_s=20))
-        except SandboxError:
-            pass
 
     def keep(self, lease) -> None:
         assert not lease.sandbox.requests, "nobody has used it"
@@ -70,10 +69,8 @@ class Story:
             alive[number % len(alive)].die()
         elif step == "replace" and self.leases:
             lease = self.leases.pop(number % len(self.leases))
-            try:
+            with contextlib.suppress(SandboxError):
                 self.keep(await lease.replace())
-            except SandboxError:
-                pass
         elif step == "warm":
             self.pool.shelves and setattr(self.pool.shelves[0], "floor", number)
         await asyncio.sleep((0.0, 0.1, 1.0, 7.0)[number % 4])

@@ -24,7 +24,6 @@ from training_gym.spec.sandboxes import (
 from training_gym.testing.sandbox_contract import CLAUSES, try_clause
 
 
-
 class ShellMachine:
     """A machine whose shell is a sandbox of the zygote: commands beside each other, no more."""
 

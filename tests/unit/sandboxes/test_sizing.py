@@ -25,9 +25,7 @@ STARTS = {
     "constant": lambda draw, mean: mean,
     "exponential": lambda draw, mean: draw.expovariate(1 / mean),
     "lognormal": lambda draw, mean: mean * math.exp(draw.gauss(-0.5, 1.0)),
-    "one in twenty ten times": lambda draw, mean: (
-        mean / 1.45 * (10 if draw.random() < 0.05 else 1)
-    ),
+    "one in twenty ten times": lambda draw, mean: mean / 1.45 * (10 if draw.random() < 0.05 else 1),
 }
 
 
@@ -80,9 +78,7 @@ PROPERTY = settings(deadline=None, derandomize=True, max_examples=40)
 
 
 @PROPERTY
-@given(
-    count=st.integers(0, 400), mean=st.floats(0.01, 300, allow_nan=False, allow_subnormal=False)
-)
+@given(count=st.integers(0, 400), mean=st.floats(0.01, 300, allow_nan=False, allow_subnormal=False))
 def test_poisson_tail_against_the_plain_sum(count, mean):
     below = math.fsum(
         math.exp(n * math.log(mean) - mean - math.lgamma(n + 1)) for n in range(count)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 
@@ -70,7 +71,7 @@ def test_renewal_theory_gives_the_typical_step(rows):
 
 def test_wider_is_never_slower_but_deaths_put_an_end_to_it(rows):
     ordered = [rows[width] for width in sorted(rows)]
-    for narrow, wide in zip(ordered, ordered[1:], strict=False):
+    for narrow, wide in itertools.pairwise(ordered):
         assert wide.worst_s < narrow.worst_s
         assert wide.typical_s < narrow.typical_s
     assert ordered[-1].deaths_s > 2 * ordered[-1].typical_s

@@ -18,6 +18,7 @@ class Lease:
         started: Started,
         wait_s: float,
         *,
+        missed: bool,
         end: Callable[[Started], None],
         again: Callable[[], Awaitable[Lease]],
     ) -> None:
@@ -28,6 +29,8 @@ class Lease:
         self._closed = False
         self.wait_s = wait_s
         """Seconds the acquire waited."""
+        self.missed = missed
+        """Whether no spare stood ready."""
 
     @property
     def sandbox(self) -> Sandbox:

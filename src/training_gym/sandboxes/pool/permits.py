@@ -104,9 +104,7 @@ class StartingPermits:
     def try_take(self) -> int | None:
         """A permit to give back with `give_back`, or None if all are held."""
         for number in self._order:
-            file = os.open(
-                self._folder / str(number), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
-            )
+            file = os.open(self._folder / str(number), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

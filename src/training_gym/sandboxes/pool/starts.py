@@ -76,7 +76,7 @@ class Starter:
             except asyncio.CancelledError:
                 self.breaker.abandon()
                 raise
-            except Exception as error:  # noqa: BLE001 - the boundary to the provider
+            except Exception as error:
                 self.failed += 1
                 meaning = disposition(error)
                 if meaning.cause == "provider" and meaning.retry == "now":

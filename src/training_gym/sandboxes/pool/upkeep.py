@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING
 
 from training_gym.sandboxes.pool.leases import reap
@@ -67,10 +68,9 @@ class Upkeep:
         return True
 
     async def _reap_quietly(self) -> None:
-        try:
+        # A provider that cannot be asked just now: the journals stay for the next round.
+        with contextlib.suppress(SandboxError):
             await self.reap()
-        except SandboxError:
-            pass  # the provider cannot be asked just now; the journals stay for the next round
 
     def _look_after(self, shelf: Shelf, now: float) -> None:
         policy = self._pool.policy

@@ -79,7 +79,7 @@ class DaytonaProvider:
         client = self._client()
         try:
             found = await client.create(self._parameters(spec), timeout=timeout_s)
-        except Exception as error:  # noqa: BLE001 - the boundary to the client
+        except Exception as error:
             raise _start_error(error, timeout_s) from error
         return await open_remote(DaytonaMachine(found), spec, self)
 
@@ -103,7 +103,7 @@ class DaytonaProvider:
                         tier="remote",
                     )
                 )
-        except Exception as error:  # noqa: BLE001 - the boundary to the client
+        except Exception as error:
             raise _error(error, "list") from error
         return found
 
@@ -112,7 +112,7 @@ class DaytonaProvider:
         client = self._client()
         try:
             await client.delete(await client.get(sandbox_id))
-        except Exception as error:  # noqa: BLE001 - the boundary to the client
+        except Exception as error:
             if not _is_absent(error):
                 raise _error(error, sandbox_id) from error
 
@@ -150,7 +150,7 @@ class DaytonaProvider:
         if isinstance(spec.image, OciImage):
             image: Any = spec.image.reference
         elif isinstance(spec.image, DockerfileImage):
-            path = os.path.join(spec.image.context, spec.image.dockerfile)  # noqa: PTH118
+            path = os.path.join(spec.image.context, spec.image.dockerfile)
             image = daytona.Image.from_dockerfile(path)
         else:
             raise SandboxUnsupported(
@@ -176,7 +176,7 @@ class DaytonaMachine:
     @property
     def id(self) -> str:
         """Daytona's id."""
-        return self._sandbox.id
+        return str(self._sandbox.id)
 
     async def run(self, script: str, *, timeout_s: float) -> ShellResult:
         """By `process.exec`; its shell may be zsh, so `sh` is asked for."""
@@ -184,7 +184,7 @@ class DaytonaMachine:
             ran = await self._sandbox.process.exec(
                 f"sh -c {shlex.quote(script)}", timeout=math.ceil(timeout_s)
             )
-        except Exception as error:  # noqa: BLE001 - the boundary to the client
+        except Exception as error:
             raise gone("daytona", self.id, error) from error
         return ShellResult(ran.exit_code, ran.result)
 
@@ -192,7 +192,7 @@ class DaytonaMachine:
         """By `fs.upload_file`."""
         try:
             await self._sandbox.fs.upload_file(data, path)
-        except Exception as error:  # noqa: BLE001 - the boundary to the client
+        except Exception as error:
             raise gone("daytona", self.id, error) from error
 
     async def snapshot(self, kind: Literal["files", "memory"]) -> str:
@@ -203,7 +203,7 @@ class DaytonaMachine:
         """By `delete`."""
         try:
             await self._sandbox.delete()
-        except Exception as error:  # noqa: BLE001 - the boundary to the client
+        except Exception as error:
             if not _is_absent(error):
                 raise _error(error, self.id) from error
 

@@ -82,7 +82,7 @@ class E2BProvider:
                 request_timeout=timeout_s,
                 **_network(spec),
             )
-        except Exception as error:  # noqa: BLE001 - the boundary to the client
+        except Exception as error:
             raise _start_error(error, timeout_s) from error
         return await open_remote(E2BMachine(found), spec, self)
 
@@ -102,7 +102,7 @@ class E2BProvider:
                     )
                     for each in await pages.next_items()
                 ]
-        except Exception as error:  # noqa: BLE001 - the boundary to the client
+        except Exception as error:
             raise _error(error, "list") from error
         return found
 
@@ -110,7 +110,7 @@ class E2BProvider:
         """End one by id."""
         try:
             await _client().kill(sandbox_id)
-        except Exception as error:  # noqa: BLE001 - the boundary to the client
+        except Exception as error:
             if not isinstance(error, _module().NotFoundException):
                 raise _error(error, sandbox_id) from error
 
@@ -118,7 +118,7 @@ class E2BProvider:
         """Free a snapshot."""
         try:
             await _client().delete_snapshot(snapshot_id)
-        except Exception as error:  # noqa: BLE001 - the boundary to the client
+        except Exception as error:
             raise _error(error, snapshot_id) from error
 
     async def close(self) -> None:
@@ -147,7 +147,7 @@ class E2BMachine:
     @property
     def id(self) -> str:
         """E2B's id."""
-        return self._sandbox.sandbox_id
+        return str(self._sandbox.sandbox_id)
 
     async def run(self, script: str, *, timeout_s: float) -> ShellResult:
         """By `commands.run`, as root."""
@@ -156,7 +156,7 @@ class E2BMachine:
             ran = await self._sandbox.commands.run(script, user="root", timeout=timeout_s)
         except e2b.CommandExitException as ended:
             return ShellResult(ended.exit_code, ended.stdout or "")
-        except Exception as error:  # noqa: BLE001 - the boundary to the client
+        except Exception as error:
             raise gone("e2b", self.id, error) from error
         return ShellResult(ran.exit_code, ran.stdout)
 
@@ -164,7 +164,7 @@ class E2BMachine:
         """By `files.write`, as root."""
         try:
             await self._sandbox.files.write(path, data, user="root")
-        except Exception as error:  # noqa: BLE001 - the boundary to the client
+        except Exception as error:
             raise gone("e2b", self.id, error) from error
 
     async def snapshot(self, kind: Literal["files", "memory"]) -> str:
@@ -172,7 +172,7 @@ class E2BMachine:
         mode: Literal["full", "filesystem"] = "full" if kind == "memory" else "filesystem"
         try:
             made = await self._sandbox.create_snapshot(mode=mode)
-        except Exception as error:  # noqa: BLE001 - the boundary to the client
+        except Exception as error:
             raise _error(error, self.id) from error
         return str(made.snapshot_id)
 
@@ -180,7 +180,7 @@ class E2BMachine:
         """By `kill`."""
         try:
             await self._sandbox.kill()
-        except Exception as error:  # noqa: BLE001 - the boundary to the client
+        except Exception as error:
             if not isinstance(error, _module().NotFoundException):
                 raise _error(error, self.id) from error
 

@@ -44,9 +44,7 @@ class ModalProvider:
 
     name = "modal"
 
-    def __init__(
-        self, *, app: str = "training-gym-sandboxes", lifetime_s: float = 3600.0
-    ) -> None:
+    def __init__(self, *, app: str = "training-gym-sandboxes", lifetime_s: float = 3600.0) -> None:
         """Nothing is contacted yet.
 
         Args:
@@ -90,7 +88,7 @@ class ModalProvider:
                     memory=(spec.resources.memory_mb, spec.resources.memory_mb),
                     **_network(spec),
                 )
-        except Exception as error:  # noqa: BLE001 - the boundary to the client
+        except Exception as error:
             raise _start_error(error, timeout_s) from error
         return await open_remote(ModalMachine(found), spec, self)
 
@@ -110,7 +108,7 @@ class ModalProvider:
                         tier="remote",
                     )
                 )
-        except Exception as error:  # noqa: BLE001 - the boundary to the client
+        except Exception as error:
             raise _error(error, "list") from error
         return found
 
@@ -119,7 +117,7 @@ class ModalProvider:
         modal = _module()
         try:
             await ModalMachine(await modal.Sandbox.from_id.aio(sandbox_id)).end()
-        except Exception as error:  # noqa: BLE001 - the boundary to the client
+        except Exception as error:
             if not _is_absent(error):
                 raise _error(error, sandbox_id) from error
 
@@ -158,21 +156,21 @@ class ModalMachine:
             )
             output = await process.stdout.read.aio()
             return ShellResult(await process.wait.aio(), output)
-        except Exception as error:  # noqa: BLE001 - the boundary to the client
+        except Exception as error:
             raise gone("modal", self.id, error) from error
 
     async def put(self, path: str, data: bytes) -> None:
         """By `filesystem.write_bytes`."""
         try:
             await self._sandbox.filesystem.write_bytes.aio(data, path)
-        except Exception as error:  # noqa: BLE001 - the boundary to the client
+        except Exception as error:
             raise gone("modal", self.id, error) from error
 
     async def snapshot(self, kind: Literal["files", "memory"]) -> str:
         """By `snapshot_filesystem`."""
         try:
             image = await self._sandbox.snapshot_filesystem.aio()
-        except Exception as error:  # noqa: BLE001 - the boundary to the client
+        except Exception as error:
             raise _error(error, self.id) from error
         return str(image.object_id)
 
@@ -180,7 +178,7 @@ class ModalMachine:
         """By `terminate`."""
         try:
             await self._sandbox.terminate.aio(wait=True)
-        except Exception as error:  # noqa: BLE001 - the boundary to the client
+        except Exception as error:
             if not _is_absent(error):
                 raise _error(error, self.id) from error
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import itertools
 import posixpath
 import secrets
@@ -203,7 +204,9 @@ class RemoteSandbox:
 
     async def connect(self, service: HostService) -> str:
         """Not offered."""
-        raise self._unsupported("a tunnel to a host's service", "publish the service, allow its host")
+        raise self._unsupported(
+            "a tunnel to a host's service", "publish the service, allow its host"
+        )
 
     async def destroy(self) -> None:
         """End it at the provider."""
@@ -281,10 +284,8 @@ class RemoteSandbox:
             yield data
 
     async def _kill(self, folder: str) -> None:
-        try:
+        with contextlib.suppress(SandboxError):  # gone, and the command with it
             await self._shell(scripts.kill(folder))
-        except SandboxError:
-            pass  # gone, and the command with it
 
     async def _shell(self, script: str, *, timeout_s: float = _SHORT_S) -> ShellResult:
         self._check_alive()

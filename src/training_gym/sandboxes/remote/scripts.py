@@ -33,7 +33,7 @@ printf %s "$W"
 
 def control(token: str) -> str:
     """Folder of running commands."""
-    return f"/tmp/.training-gym-{token}"  # noqa: S108 - inside the sandbox
+    return f"/tmp/.training-gym-{token}"
 
 
 def step_down(user: str, *, root: bool) -> str:
@@ -144,7 +144,8 @@ def place(source: str, target: str, mode: int, user: str, *, root: bool, append:
     """Move a written piece to where it belongs, as the sandbox's user, folders included."""
     name, sign = shlex.quote(target), ">>" if append else ">"
     inner = (
-        f"mkdir -p \"$(dirname {name})\" && {{ [ ! -L {name} ] || rm {name}; }} && "
+        f'mkdir -p "$(dirname {name})" && {{ [ ! -L {name} ] || rm {name}; }} && '
         f"cat {sign}{name} && chmod {mode:o} {name}"
     )
-    return f"{step_down(user, root=root)}sh -c {shlex.quote(inner)} <{source}; R=$?; rm {source}; exit $R"
+    command = f"{step_down(user, root=root)}sh -c {shlex.quote(inner)}"
+    return f"{command} <{source}; R=$?; rm {source}; exit $R"

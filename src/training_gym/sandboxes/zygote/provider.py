@@ -142,10 +142,16 @@ class ZygoteProvider:
         if group is not None:
             self._groups[sandbox.id] = group
             self._oom_before[sandbox.id] = group.oom_kills()
-        await sandbox.attach()
-        self._guard(sandbox)
-        if spec.network.mode != "none":
-            await open_egress(sandbox)
+        attaching = asyncio.ensure_future(sandbox.attach())
+        try:
+            await asyncio.shield(attaching)
+            self._guard(sandbox)
+            if spec.network.mode != "none":
+                await open_egress(sandbox)
+        except BaseException:
+            # Cancelled while its link opens: its end is heard of only once that is done.
+            attaching.add_done_callback(lambda _: sandbox.kill())
+            raise
         return sandbox
 
     async def _spawn(
