@@ -33,9 +33,18 @@ def test_names_and_ports(host, port, granted) -> None:
 
 @pytest.mark.parametrize(
     "address",
-    ["127.0.0.1", "10.1.2.3", "169.254.169.254", "::1", "fe80::1%eth0", "::ffff:10.0.0.1", "0.0.0.0",
-     "224.0.0.1", "2002:7f00:1::"],
-)  # fmt: skip
+    [
+        "127.0.0.1",
+        "10.1.2.3",
+        "169.254.169.254",
+        "::1",
+        "fe80::1%eth0",
+        "::ffff:10.0.0.1",
+        "0.0.0.0",
+        "224.0.0.1",
+        "2002:7f00:1::",
+    ],
+)
 def test_addresses_that_are_nobodys_business(address) -> None:
     assert not is_public(address)
     assert is_public("1.1.1.1")

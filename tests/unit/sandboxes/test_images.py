@@ -137,7 +137,9 @@ def served(tmp_path):
                 self.answer((folder / "index.json").read_bytes())
             else:
                 blob = folder / "blobs" / "sha256" / self.path.rpartition(":")[2]
-                self.answer(blob.read_bytes() if blob.exists() else b"", 200 if blob.exists() else 404)
+                self.answer(
+                    blob.read_bytes() if blob.exists() else b"", 200 if blob.exists() else 404
+                )
 
         def answer(self, body: bytes, status: int = 200, challenge: str = "") -> None:
             self.send_response(status)
