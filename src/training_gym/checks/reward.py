@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 
-from training_gym.checks.definition import is_supervised
+from training_gym.checks.definition import is_supervised, needs_a_reward
 from training_gym.checks.findings import error, warning
 from training_gym.checks.outputs import outputs_for, played
 from training_gym.checks.subject import Subject
@@ -46,7 +46,7 @@ def exactly_one_reward(subject: Subject) -> Iterator[Finding]:
         for evaluation in subject.run.evaluations
         if not _judged(subject.run, evaluation)
     ]
-    if not sources and not is_supervised(subject) and subject.run.environment is None:
+    if not sources and needs_a_reward(subject) and subject.run.environment is None:
         yield error(
             "reward.missing",
             "nothing judges the episodes: neither reward, environment nor tasks bring a reward",
@@ -106,7 +106,11 @@ async def _trials(subject: Subject, reward: RewardSpec, tasks: Sequence[Task]) -
     timeout_s = min(subject.run.recipe.reward_timeout_s, TRIAL_TIMEOUT_S)
     trials: list[Trial] = []
     async with RewardRunner(
-        reward, timeout_s=timeout_s, workers=1, source_root=subject.source
+        reward,
+        timeout_s=timeout_s,
+        workers=1,
+        source_root=subject.source,
+        say=lambda line: subject.say(f"{reward_name(reward)} prints: {line}"),
     ) as runner:
         for task in tasks:
             outputs = outputs_for(task)

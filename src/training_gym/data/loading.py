@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
+from contextlib import closing
 from pathlib import Path
 from typing import Literal
 
@@ -10,6 +11,7 @@ from training_gym.data.build import RowDataset, TaskBuilder
 from training_gym.data.cache import Parsed, cached
 from training_gym.data.files import find_file, read_rows
 from training_gym.data.generated import generated_candidates, generator_version
+from training_gym.data.harbor.source import harbor_source
 from training_gym.data.hub import hub_rows, open_hub
 from training_gym.data.memory import memory_rows
 from training_gym.data.order import on_side, shuffled
@@ -19,6 +21,7 @@ from training_gym.spec.datasets import (
     Dataset,
     FileDataset,
     GeneratedDataset,
+    HarborDataset,
     HuggingFaceDataset,
 )
 from training_gym.spec.errors import DataError
@@ -50,36 +53,45 @@ def _open(dataset: Dataset, root: Path) -> Source:
     if isinstance(dataset, GeneratedDataset):
         version = f"reasoning-gym {generator_version()}"
         return Source(version, lambda: generated_candidates(dataset))
+    if isinstance(dataset, HarborDataset):
+        return harbor_source(dataset, root)
     if isinstance(dataset, HuggingFaceDataset):
         table = open_hub(dataset, root)
         fingerprint = getattr(table, "_fingerprint", None)
         return Source(fingerprint, lambda: _built(dataset, hub_rows(dataset, table)))
     if isinstance(dataset, FileDataset):
         path, sha256 = find_file(dataset.path, root, dataset.sha256)
-        rows = read_rows(path, dataset.input_column)
-        return Source(f"{path.suffix} {sha256}", lambda: _built(dataset, rows))
+        return Source(
+            f"{path.suffix} {sha256}",
+            lambda: _built(dataset, read_rows(path, dataset.input_column)),
+        )
     return Source(None, lambda: _built(dataset, memory_rows(dataset)))
 
 
-def _built(dataset: RowDataset, rows: Iterator[Row]) -> Iterator[Candidate]:
-    return map(TaskBuilder(dataset).build, rows)
+def _built(
+    dataset: RowDataset, rows: Generator[Row, None, None]
+) -> Generator[Candidate, None, None]:
+    # A file must be closed at the first bad row, not when the error is forgotten.
+    with closing(rows):
+        yield from map(TaskBuilder(dataset).build, rows)
 
 
-def _collect(candidates: Iterator[Candidate]) -> Parsed:
+def _collect(read: Generator[Candidate, None, None]) -> Parsed:
     """Tasks in the order of their rows, each once."""
     seen: dict[str, Candidate] = {}
     rows_read = 0
     left_out: set[str] = set()
-    for candidate in candidates:
-        rows_read += 1
-        left_out.update(candidate.left_out)
-        first = seen.setdefault(candidate.task.id, candidate)
-        if first.task != candidate.task:
-            raise DataError(
-                f"{candidate.where} has the id {candidate.task.id!r} of another task "
-                f"({first.where})",
-                fix="give every task an id of its own",
-            )
+    with closing(read) as candidates:
+        for candidate in candidates:
+            rows_read += 1
+            left_out.update(candidate.left_out)
+            first = seen.setdefault(candidate.task.id, candidate)
+            if first.task != candidate.task:
+                raise DataError(
+                    f"{candidate.where} has the id {candidate.task.id!r} of another task "
+                    f"({first.where})",
+                    fix="give every task an id of its own",
+                )
     distinct = list(seen.values())
     empty = sum(candidate.is_empty for candidate in distinct)
     if empty < len(distinct):
@@ -117,7 +129,7 @@ def _choose(tasks: list[Task], dataset: Dataset, side: Side) -> list[Task]:
 
 
 def _describe(dataset: Dataset) -> str:
-    if isinstance(dataset, FileDataset | HuggingFaceDataset):
+    if isinstance(dataset, FileDataset | HuggingFaceDataset | HarborDataset):
         return dataset.path
     if isinstance(dataset, GeneratedDataset):
         return f"the generator {dataset.name!r}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from training_gym.spec.algorithms import SFT
+from training_gym.spec.algorithms import GivenAnswers
 from training_gym.spec.plan import Architecture, Machine, MemoryEstimate
 from training_gym.spec.recipe import LocalEngine, Lora
 from training_gym.spec.run import RunSpec
@@ -74,9 +74,10 @@ def estimate_memory(
     trained = adapted if adapter else architecture.num_parameters
     # Weights are held in float32; computing in bfloat16 casts each of them once a pass.
     held = 4 if width == 4 else 6
+    beside = architecture.companion_parameters
     packed = max(shape.token_budget, shape.sequence_tokens)
     return MemoryEstimate(
-        weights_gib=held * (architecture.num_parameters + adapted) / GIB,
+        weights_gib=held * (architecture.num_parameters + adapted + beside) / GIB,
         gradients_gib=4 * trained / GIB,
         optimizer_gib=8 * trained / GIB,  # AdamW's two moments, in float32
         activations_gib=packed * activation_bytes_per_token(architecture, width) / GIB,
@@ -140,8 +141,8 @@ def _cache_bytes(run: RunSpec, architecture: Architecture, width: int, shape: Sh
 
 
 def samples(run: RunSpec) -> bool:
-    """Whether the run draws tokens at all: supervised training does only to be evaluated."""
-    return not isinstance(run.recipe.algorithm, SFT) or bool(run.evaluations)
+    """Whether the run draws tokens at all: with given answers it does only to be evaluated."""
+    return not isinstance(run.recipe.algorithm, GivenAnswers) or bool(run.evaluations)
 
 
 def _process_gib(run: RunSpec, machine: Machine) -> float:

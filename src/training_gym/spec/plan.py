@@ -47,6 +47,8 @@ class Architecture(Settings):
     """Numbers that one sequence takes however long it is: states of linear attention."""
     active_width: int = 0
     """Width of all feed-forward parts that one token passes, over all layers; 0: as above."""
+    companion_parameters: int = 0
+    """Of a frozen model held beside it: a reference policy, a teacher."""
 
 
 class MemoryEstimate(Settings):

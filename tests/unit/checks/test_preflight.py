@@ -99,6 +99,48 @@ def test_an_environment_may_judge_but_not_beside_a_reward(make: Make) -> None:
     assert codes(make(environment="envs:Silent")) == []
 
 
+class Bare:
+    pass
+
+
+class Blocking:
+    def run(self, task, policy, ctx):
+        return None
+
+
+class Demanding(Referee):
+    def __init__(self, size):
+        self.size = size
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        (Bare, "has no method run"),
+        (Blocking(), "run is not asynchronous"),
+        (Demanding, "cannot be made without size"),
+        (f"{__name__}:Absent", "has no 'Absent'"),
+    ],
+)
+def test_an_environment_that_cannot_play_is_refused(make: Make, environment, words) -> None:
+    subject = make(environment=environment)
+    [found] = [f for f in run_checks(subject) if f.code == "environment.unusable"]
+    assert words in found.message
+    assert found.fix
+
+
+def test_an_adapter_names_layers_that_exist(make: Make, folder: Path) -> None:
+    from safetensors.numpy import save_file
+
+    numpy = pytest.importorskip("numpy")
+    weights = {"model.layers.0.self_attn.q_proj.weight": numpy.zeros((2, 2), numpy.float32)}
+    save_file(weights, folder / "model" / "model.safetensors")
+    assert codes(make(recipe={"adapter": {"target_modules": ["q_proj", "all-linear"]}})) == []
+    subject = make(recipe={"adapter": {"target_modules": ["q_porj"]}})
+    [found] = [f for f in run_checks(subject) if f.code == "model.no_such_layer"]
+    assert (found.severity, found.fix) == ("error", "did you mean 'q_proj'?")
+
+
 def test_a_base_model_takes_no_conversations(make: Make, folder: Path) -> None:
     (folder / "model" / "chat_template.jinja").unlink()
     assert codes(make()) == ["model.no_chat_template"]
@@ -222,3 +264,35 @@ def test_the_exit_code_is_that_of_what_is_foreseen(found: tuple[str, ...], exit_
         raise_errors(findings)
     assert refused.value.exit_code == exit_code
     assert pickle.loads(pickle.dumps(refused.value)).exit_code == exit_code
+
+
+def test_preferences_need_pairs(make: Make, folder: Path) -> None:
+    recipe = {"algorithm": {"kind": "dpo"}, "group_size": 1, "prompts_per_batch": 2}
+    fields = {"reward": None, "recipe": recipe, "dataset": "pairs.jsonl"}
+    (folder / "pairs.jsonl").write_text('{"prompt": "a", "chosen": "b", "rejected": "c"}\n')
+    assert codes(make(**fields)) == []
+    imitated = make(**fields | {"recipe": recipe | {"algorithm": {"kind": "sft"}}})
+    assert "data.rejected_unused" in codes(imitated, "note")
+    (folder / "pairs.jsonl").write_text('{"prompt": "a", "chosen": "b"}\n')
+    assert codes(make(**fields)) == ["data.no_answers", "data.no_rejected"]
+
+
+def test_a_teacher_must_be_there_and_is_counted(make: Make, folder: Path) -> None:
+    missing = {"algorithm": {"kind": "distill", "teacher": str(folder / "nobody")}}
+    assert "model.companion" in codes(make(reward=None, recipe=missing))
+    there = {"algorithm": {"kind": "distill", "teacher": str(folder / "model")}}
+    subject = make(reward=None, recipe=there)
+    assert codes(subject) == []
+    assert subject.planned.companion_parameters == subject.planned.num_parameters
+    alone = make()
+    assert alone.planned.companion_parameters == 0
+    held = make(recipe={"algorithm": {"kind": "grpo", "kl": {"kind": "loss"}}})
+    assert held.planned.companion_parameters == held.planned.num_parameters
+    adapted = held.run.recipe.model_dump() | {"adapter": {}}
+    assert make(recipe=adapted).planned.companion_parameters == 0
+
+
+def test_an_episode_alone_needs_an_algorithm_that_compares_with_nothing(make: Make) -> None:
+    lone = {"group_size": 1, "max_response_tokens": 32}
+    assert "recipe.group_of_one" in codes(make(recipe=lone))
+    assert "recipe.group_of_one" not in codes(make(recipe=lone | {"algorithm": {"kind": "ppo"}}))

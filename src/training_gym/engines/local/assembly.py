@@ -10,27 +10,32 @@ from typing import Any
 import torch
 
 from training_gym import data
+from training_gym.engines.local.companions import load_companions
 from training_gym.engines.local.compute import Compute
 from training_gym.engines.local.evaluations import Evaluations, Suite
 from training_gym.engines.local.imitation import ImitationLearner
 from training_gym.engines.local.learning import PolicyLearner, training_sampling
 from training_gym.engines.local.loop import Learner, Loop, WeightsKind, read_progress
 from training_gym.engines.local.network import Network
+from training_gym.engines.local.objectives import updates_per_batch
 from training_gym.engines.local.preparation import load_environment, prepare_torch
 from training_gym.engines.local.requests import Requests
 from training_gym.engines.local.sampler import LocalSampler
 from training_gym.engines.local.state import Progress
 from training_gym.engines.local.trainer import LocalTrainer
+from training_gym.engines.local.translation import Translation, translation_for
+from training_gym.engines.local.watched import Watched
 from training_gym.models import catalogue
 from training_gym.models.base_weights import base_sha256
 from training_gym.models.weights import load_codec, load_model, save_model
+from training_gym.records.activity import Activity
 from training_gym.records.checkpoints import Checkpoint, latest_valid, require_whole
 from training_gym.records.recorder import Recorder
 from training_gym.records.run_directory import RunDirectory
 from training_gym.rewards import RewardRunner
 from training_gym.rollouts.judging import EpisodeJudge
 from training_gym.rollouts.runner import EpisodeRunner, Limits
-from training_gym.spec.algorithms import SFT
+from training_gym.spec.algorithms import GivenAnswers
 from training_gym.spec.code import Code
 from training_gym.spec.datasets import Dataset
 from training_gym.spec.episodes import Episode
@@ -54,7 +59,8 @@ class Assembly:
         self.recorder = recorder
         self.requests = requests
         self.compute = Compute()
-        self.judges: list[EpisodeJudge] = []
+        self._judge_of_training: EpisodeJudge | None = None
+        self.activity = Activity(recorder)
         self._runners: dict[str, RewardRunner] = {}
         self._stack = contextlib.AsyncExitStack()
 
@@ -76,7 +82,12 @@ class Assembly:
             deterministic=self.recipe.engine.deterministic,
         )
         self._stack.push_async_callback(self.sampler.close)
+        self.companions = await self.compute.run(
+            load_companions, self.recipe, self.network, self.codec, start=self._start() or source
+        )
+        self.activity.watch(self.sampler, generate="generation", update_weights="sync")
         self.trainer = self._make_trainer(source)
+        self.activity.watch(self.trainer, step="training")
         progress = self._restore(checkpoint)
         learner = await self._learner(progress)
         suites = [await self._suite(evaluation) for evaluation in self.spec.evaluations]
@@ -97,19 +108,21 @@ class Assembly:
             failures=self._failures,
             start_cold=self.sampler.forget,
             saved=checkpoint,
+            activity=self.activity,
         )
 
     async def close(self) -> None:
         """Stop workers and the compute thread."""
         await self._stack.aclose()
         self.compute.close()
+        self.activity.close()
 
     @property
     def _weights_kind(self) -> WeightsKind:
         return "adapter" if self.recipe.adapter is not None else "full"
 
     def _model_folder(self) -> Path:
-        return catalogue.resolve(self.spec.model)
+        return catalogue.resolve(self.spec.model, say=self.recorder.log)
 
     def _load(self, source: Path, checkpoint: Checkpoint | None) -> Network:
         """The network with the weights this attempt starts from."""
@@ -139,10 +152,6 @@ class Assembly:
         return require_whole(Path(self.spec.resume_from_checkpoint)).folder
 
     def _make_trainer(self, source: Path) -> LocalTrainer:
-        per_batch = (
-            1 if isinstance(self.recipe.algorithm, SFT) else self.recipe.optimizer_steps_per_batch
-        )
-
         def save_weights(folder: Path) -> None:
             save_model(self.network.model, source, folder)
 
@@ -150,8 +159,9 @@ class Assembly:
             self.network,
             self.recipe,
             token_budget=self.plan.token_budget,
-            total_steps=self.recipe.num_steps * per_batch,
+            total_steps=self.recipe.num_steps * updates_per_batch(self.recipe),
             save_weights=save_weights,
+            companions=self.companions,
         )
 
     def _restore(self, checkpoint: Checkpoint | None) -> Progress:
@@ -167,12 +177,15 @@ class Assembly:
         assert dataset is not None
         side = "train" if dataset.eval_fraction > 0 else "all"
         stream = data.TaskStream(
-            self._tasks(dataset, side, expected=self.run.manifest.data_sha256), self.recipe.seed
+            self._tasks(dataset, side, expected=self.run.manifest.data_sha256),
+            self.recipe.seed,
+            shuffle=dataset.shuffle,
         )
         if progress.tasks:
             stream.restore(progress.tasks)
+        self.activity.watch(stream, take="data")
         algorithm = self.recipe.algorithm
-        if isinstance(algorithm, SFT):
+        if isinstance(algorithm, GivenAnswers):
             return ImitationLearner(
                 self.recipe,
                 tasks=stream,
@@ -184,6 +197,7 @@ class Assembly:
             )
         judge = await self._judge(self.spec.reward or data.own_reward(dataset))
         judge.num_judged, judge.num_failed = progress.num_judged, progress.num_failed
+        self._judge_of_training = judge
         return PolicyLearner(
             self.recipe,
             algorithm,
@@ -194,6 +208,15 @@ class Assembly:
             trainer=self.trainer,
             compute=self.compute,
             on_episode=self.recorder.episode,
+            translation=self._translation(),
+        )
+
+    def _translation(self) -> Translation | None:
+        """What reads the student's answers to a teacher with another tokenizer."""
+        if self.companions.translated is None:
+            return None
+        return translation_for(
+            self.spec, self.companions, self.codec, token_budget=self.plan.token_budget
         )
 
     async def _suite(self, evaluation: Eval) -> Suite:
@@ -238,13 +261,8 @@ class Assembly:
             tasks=len(kept),
             too_long=dropped,
             sha256=found.sha256,
-            report=found.report.model_dump(),
+            report=found.report.changed(too_long=dropped).model_dump(),
         )
-        if not kept:
-            raise DataError(
-                f"none of {len(found.tasks)} prompts fits {limit} tokens",
-                fix="raise max_prompt_tokens or shorten the prompts",
-            )
         return kept
 
     def _prompt_tokens(self, task: Task) -> int:
@@ -256,7 +274,7 @@ class Assembly:
         return EpisodeRunner(
             self.sampler,
             self.codec,
-            load_environment(environment),
+            Watched(load_environment(environment), self.activity),
             seed=self.recipe.seed,
             limits=Limits(self.recipe.max_turns, self.recipe.episode_timeout_s),
             presence=self.sampler.presence,
@@ -264,9 +282,7 @@ class Assembly:
 
     async def _judge(self, reward: WeightedReward | Code | None) -> EpisodeJudge:
         rewards = None if reward is None else await self._reward_runner(reward)
-        judge = EpisodeJudge(rewards, self._reward_failed)
-        self.judges.append(judge)
-        return judge
+        return EpisodeJudge(rewards, self._reward_failed)
 
     async def _reward_runner(self, reward: WeightedReward | Code) -> RewardRunner:
         """One pool of workers for each different reward."""
@@ -279,6 +295,7 @@ class Assembly:
                 source_root=self.run.source,
             )
             self._runners[key] = await self._stack.enter_async_context(runner)
+            self.activity.watch(runner, judge="reward")
         return self._runners[key]
 
     def _reward_failed(self, episode: Episode, kind: str, message: str) -> None:
@@ -287,11 +304,8 @@ class Assembly:
         )
 
     def _failures(self) -> tuple[int, int]:
-        training = self.judges[:1]
-        return (
-            sum(judge.num_judged for judge in training),
-            sum(judge.num_failed for judge in training),
-        )
+        judge = self._judge_of_training
+        return (0, 0) if judge is None else (judge.num_judged, judge.num_failed)
 
 
 @contextlib.asynccontextmanager

@@ -41,11 +41,6 @@ class SlotTable(Generic[R]):
         self.num_active = 0
         self._clock = 0
 
-    @property
-    def has_room(self) -> bool:
-        """Whether one more request can be admitted."""
-        return self.num_active < len(self.slots)
-
     def best_prefix(self, tokens: Sequence[int], adapter: str = "") -> tuple[int, int]:
         """Row that serves the longest beginning of `tokens`, and its length; (-1, 0) for none."""
         best, length = -1, 0
