@@ -140,7 +140,9 @@ class Assembly:
         network = Network(model, autocast=autocast)
         model.eval()
         difference = network.check_parity()
-        self.recorder.event("model_loaded", folder=str(folder), parity=difference)
+        self.recorder.event(
+            "model_loaded", folder=str(folder), parity=difference, packs=network.packs
+        )
         return network
 
     def _start(self) -> Path | None:
