@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from training_gym.cli.runs.episodes import episodes
+from training_gym.cli.runs.fork import fork
 from training_gym.cli.runs.list import list_runs
 from training_gym.cli.runs.logs import logs
 from training_gym.cli.runs.metrics import metrics
@@ -15,5 +16,5 @@ from training_gym.cli.runs.wait import wait
 
 app = typer.Typer(help="Look at runs, stop them, go on with them.")
 app.command("list")(list_runs)
-for verb in (show, metrics, episodes, logs, wait, stop, resume):
+for verb in (show, metrics, episodes, logs, wait, stop, resume, fork):
     app.command()(verb)
