@@ -21,12 +21,6 @@ def model_can_be_read(subject: Subject) -> Iterator[Finding]:
         yield from _damaged_weights(subject.model)
 
 
-def companion_can_be_read(subject: Subject) -> Iterator[Finding]:
-    """`model.companion`: the teacher or the reference policy is not found or not understood."""
-    if isinstance(subject.companion_parameters, GymError):
-        yield raised("model.companion", subject.companion_parameters)
-
-
 def adapter_names_layers(subject: Subject) -> Iterator[Finding]:
     """`model.no_such_layer`: an adapter shall sit on layers that the model does not have."""
     adapter = subject.run.recipe.adapter
@@ -54,6 +48,12 @@ def _layers(folder: Path) -> set[str]:
     except GymError:  # told by `model_can_be_read`
         return set()
     return {name.removesuffix(".weight") for name, shape in shapes.items() if len(shape) == 2}
+
+
+def companion_can_be_read(subject: Subject) -> Iterator[Finding]:
+    """`model.companion`: the teacher or the reference policy is not found or not understood."""
+    if isinstance(subject.companion_parameters, GymError):
+        yield raised("model.companion", subject.companion_parameters)
 
 
 def _damaged_weights(folder: Path) -> Iterator[Finding]:

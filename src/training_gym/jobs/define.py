@@ -19,7 +19,12 @@ from training_gym.models.catalogue import CATALOGUE, find
 from training_gym.planning.origins import origins_of
 from training_gym.spec.code import Code
 from training_gym.spec.companions import companion_name, with_companion
-from training_gym.spec.datasets import FileDataset, HuggingFaceDataset, RowsDataset
+from training_gym.spec.datasets import (
+    FileDataset,
+    HarborDataset,
+    HuggingFaceDataset,
+    RowsDataset,
+)
 from training_gym.spec.errors import DataError
 from training_gym.spec.plan import Origin as ValueOrigin
 from training_gym.spec.run import RunSpec
@@ -78,11 +83,11 @@ def _filled_in(config: RunSpec, run: RunSpec) -> Iterator[str]:
     pairs += [("eval_dataset", config.eval_dataset, run.eval_dataset)]
     for index, (given, made) in enumerate(zip(config.evals, run.evals, strict=True)):
         pairs.append((f"evals.{index}.dataset", given.dataset, made.dataset))
-    for path, given, made in pairs:
-        if given is None or made is None:
+    for path, before, after in pairs:
+        if before is None or after is None:
             continue
         for name in ("path", "sha256"):
-            if name in made.model_fields_set - given.model_fields_set:
+            if name in after.model_fields_set - before.model_fields_set:
                 yield f"{path}.{name}"
 
 
@@ -114,6 +119,9 @@ def _travelling(dataset: Any, origin: Origin, staging: Path, files: Files) -> An
         return written.changed(path=f"data/{written.path}")
     if isinstance(dataset, FileDataset):
         return _travelling_file(dataset, origin, files)
+    if isinstance(dataset, HarborDataset) and dataset.git is None:
+        place = origin.folder / Path(dataset.path).expanduser()
+        return dataset.changed(path=str(place.resolve()))
     if isinstance(dataset, HuggingFaceDataset):
         place = origin.folder / Path(dataset.path).expanduser()
         return dataset.changed(path=str(place.resolve())) if place.is_dir() else dataset

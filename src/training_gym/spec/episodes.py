@@ -72,6 +72,8 @@ class Score(Settings):
     components: dict[str, float] = {}
     turns: tuple[float, ...] | None = None
     agents: dict[str, float] | None = None
+    details: dict[str, JsonValue] = {}
+    """What else the judge found, for people: failed cases, tampering, the tier of isolation."""
 
 
 class Counters(Settings):
