@@ -48,7 +48,8 @@ class SandboxPool:
         Args:
             provider: What makes the sandboxes.
             policy: What the pool may do.
-            folder: Where journals and shared limits lie; `$TRAINING_GYM_HOME/sandboxes/leases`.
+            folder: Where journals and shared limits lie; `$TRAINING_GYM_HOME/leases` and
+                `limits` beside it.
         """
         self.provider = provider
         self.policy = policy or PoolPolicy()
