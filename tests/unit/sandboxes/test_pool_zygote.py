@@ -92,7 +92,7 @@ from training_gym.spec.sandboxes import SandboxSpec
 
 async def main():
     while (last := os.open("/dev/null", os.O_RDONLY)) < 22:
-        if last >= 13:
+        if last >= 16:
             provider = ZygoteProvider()
             await (await provider.create(SandboxSpec())).destroy()
             await provider.close()
