@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from training_gym.cli import doctor, init, quickstart, train
+from training_gym.cli.harbor import app as harbor
 from training_gym.cli.models import app as models
 from training_gym.cli.runs import app as runs
 from training_gym.cli.sandbox import app as sandbox
@@ -22,6 +23,7 @@ app.command()(quickstart.quickstart)
 app.command()(train.train)
 app.add_typer(runs, name="runs")
 app.add_typer(models, name="models")
+app.add_typer(harbor, name="harbor")
 app.add_typer(sandbox, name="sandbox")
 app.command()(init.init)
 app.command()(doctor.doctor)

@@ -15,6 +15,7 @@ RUN_FAILED = 20
 RUN_STOPPED = 21
 RUN_LOST = 22
 WAIT_TIMEOUT = 23
+UNSOUND = 24
 BUG = 70
 INTERRUPTED = 130
 
@@ -24,6 +25,7 @@ MEANINGS: dict[int, str] = {
     RUN_STOPPED: "the run was stopped before its last step; it can be resumed",
     RUN_LOST: "the run's process vanished without a word; it can be resumed",
     WAIT_TIMEOUT: "`--timeout` passed before the run ended; the run goes on",
+    UNSOUND: "`harbor verify` found a task that is not sound, or could not run it",
     BUG: "a fault of Training Gym itself: a traceback is on stderr",
     INTERRUPTED: "Ctrl-C",
 }

@@ -122,6 +122,8 @@ SCHEMAS: dict[str, dict[str, str]] = {
         "download_mb": "size of those, or null",
     },
     "models.pull/1": {"name": "the model", "path": "the folder it lies in"},
+    "models.merge/1": {"adapter": "the adapter", "path": "folder of the merged model"},
+    "models.export/1": {"adapter": "the adapter", "path": "folder of the copy"},
     "sandbox.run/1": {
         "exit_code": "of the command; minus the signal's number if one ended it",
         "failure": "exec_timeout, output_limit or out_of_memory, or null",
@@ -146,6 +148,24 @@ SCHEMAS: dict[str, dict[str, str]] = {
         "next": "commands to go on with",
     },
     "init.list/1": {"templates": "what each trains, by name"},
+    "harbor.task/1": {
+        "name": "the task",
+        "folder": "where it lies",
+        "digest": "SHA-256 of its content, as registries pin it",
+        "finding": "sound, solution_fails, nothing_scores, no_solution or not_run",
+        "reason": "what was seen",
+        "fix": "what to do, where there is something to do",
+        "solution": "the trial of the reference solution: rewards, steps, stopped_at, notes",
+        "nothing": "the same of doing nothing",
+        "tier": "tier of isolation it ran under",
+        "duration_s": "seconds it took",
+        "notes": "where it ran differently than with Harbor",
+    },
+    "harbor.verify/1": {
+        "tasks": "how many were verified",
+        "sound": "how many of them are sound",
+        "findings": "how many of each finding",
+    },
     "doctor/1": {
         "healthy": "false if something keeps every run from working",
         "findings": "code, name, value, state (good, missing, broken) and fix of each",

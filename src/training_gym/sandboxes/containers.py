@@ -51,7 +51,8 @@ class Engine:
         """Raise `SandboxUnsupported` where it cannot work."""
         if shutil.which(self.name) is None:
             raise SandboxUnsupported(
-                f"{self.name} is not installed", fix=f"install it, such as apt-get install {self.name}"
+                f"{self.name} is not installed",
+                fix=f"install it, such as apt-get install {self.name}",
             )
 
     async def call(
@@ -120,7 +121,9 @@ class Container:
         if code and ("no such container" in err.lower() or "not running" in err):
             raise SandboxDied(f"container {self.id} is gone: {err[-200:]}", fix="use a fresh one")
         if code:
-            raise SandboxFileError(f"{path!r} cannot be written: {err[-200:]}", fix="check the path")
+            raise SandboxFileError(
+                f"{path!r} cannot be written: {err[-200:]}", fix="check the path"
+            )
 
     async def snapshot(self, kind: Literal["files", "memory"]) -> str:
         """Commit its files as an image."""
@@ -195,7 +198,7 @@ class ContainerProvider:
                 timeout_s=timeout_s,
             )  # fmt: skip
             if spec.user == "user" and not isinstance(spec.image, SnapshotImage):
-                # In the container's own layer, where a snapshot finds it; root has no rights inside.
+                # In the container's own layer, where a snapshot finds it.
                 with tempfile.TemporaryDirectory() as empty:
                     os.chmod(empty, 0o1777)
                     await self._engine.need("cp", empty, f"{name}:/workspace")

@@ -150,11 +150,21 @@ class KeptProvider:
             raise
         finally:
             theirs.close()
-        env = {**enclosed.env}
+        root, state, handle = handles
         parts = Parts(
-            ours, *handles, (), (), HostImage(), not enclosed.command, env,
-            enclosed.workspace, enclosed.root, self.capabilities().connect,
-        )  # fmt: skip
+            link=ours,
+            root=root,
+            state=state,
+            handle=handle,
+            missing=(),
+            layers=(),
+            image=HostImage(),
+            warm=not enclosed.command,
+            env=enclosed.env,
+            workspace=enclosed.workspace,
+            root_path=enclosed.root,
+            can_connect=self.capabilities().connect,
+        )
         name = f"{self.name}-{os.getpid()}-{number}"
         sandbox = LocalSandbox(self, name, spec, self._enclosure.tier, parts)
         self._alive[name] = (sandbox, process, folder)
@@ -284,5 +294,3 @@ def _clear(process: subprocess.Popen[bytes], folder: Path) -> None:
     with contextlib.suppress(ProcessLookupError):
         process.wait(10)
     shutil.rmtree(folder, ignore_errors=True)
-
-

@@ -93,8 +93,6 @@ class Folder:
 
     async def put(self, path: str, data: bytes) -> None:
         """Write a whole file, by the sandbox's own shell: the host follows no path inside."""
-
-
         text = base64.b64encode(data).decode()
         script = f"base64 -d > '{path}' <<'END'\n{text}\nEND\n"
         await self.run(script, timeout_s=60)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
+
 from training_gym.testing.sandbox_tiers import TIERS, claimed
 
 pytest.register_assert_rewrite("training_gym.testing.sandbox_attacks")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from training_gym.testing.sandbox_tiers import TIERS
 
 pytest.register_assert_rewrite("training_gym.testing.sandbox_contract")

@@ -10,18 +10,22 @@ from typing import Any
 import torch
 
 from training_gym import data
+from training_gym.engines.local.companions import load_companions
 from training_gym.engines.local.compute import Compute
 from training_gym.engines.local.evaluations import Evaluations, Suite
 from training_gym.engines.local.imitation import ImitationLearner
 from training_gym.engines.local.learning import PolicyLearner, training_sampling
 from training_gym.engines.local.loop import Learner, Loop, WeightsKind, read_progress
 from training_gym.engines.local.network import Network
+from training_gym.engines.local.objectives import updates_per_batch
 from training_gym.engines.local.preparation import load_environment, prepare_torch
 from training_gym.engines.local.requests import Requests
 from training_gym.engines.local.sampler import LocalSampler
 from training_gym.engines.local.state import Progress
 from training_gym.engines.local.trainer import LocalTrainer
+from training_gym.engines.local.translation import Translation, translation_for
 from training_gym.models import catalogue
+from training_gym.models.base_weights import base_sha256
 from training_gym.models.weights import load_codec, load_model, save_model
 from training_gym.records.checkpoints import Checkpoint, latest_valid, require_whole
 from training_gym.records.recorder import Recorder
@@ -29,7 +33,7 @@ from training_gym.records.run_directory import RunDirectory
 from training_gym.rewards import RewardRunner
 from training_gym.rollouts.judging import EpisodeJudge
 from training_gym.rollouts.runner import EpisodeRunner, Limits
-from training_gym.spec.algorithms import SFT
+from training_gym.spec.algorithms import GivenAnswers
 from training_gym.spec.code import Code
 from training_gym.spec.datasets import Dataset
 from training_gym.spec.episodes import Episode
@@ -75,6 +79,9 @@ class Assembly:
             deterministic=self.recipe.engine.deterministic,
         )
         self._stack.push_async_callback(self.sampler.close)
+        self.companions = await self.compute.run(
+            load_companions, self.recipe, self.network, self.codec, start=self._start() or source
+        )
         self.trainer = self._make_trainer(source)
         progress = self._restore(checkpoint)
         learner = await self._learner(progress)
@@ -92,6 +99,7 @@ class Assembly:
             recorder=self.recorder,
             requests=self.requests,
             weights_kind=self._weights_kind,
+            base_sha256=lambda: base_sha256(source) if self.recipe.adapter else None,
             failures=self._failures,
             start_cold=self.sampler.forget,
             saved=checkpoint,
@@ -135,10 +143,6 @@ class Assembly:
         return require_whole(Path(self.spec.resume_from_checkpoint)).folder
 
     def _make_trainer(self, source: Path) -> LocalTrainer:
-        per_batch = (
-            1 if isinstance(self.recipe.algorithm, SFT) else self.recipe.optimizer_steps_per_batch
-        )
-
         def save_weights(folder: Path) -> None:
             save_model(self.network.model, source, folder)
 
@@ -146,8 +150,9 @@ class Assembly:
             self.network,
             self.recipe,
             token_budget=self.plan.token_budget,
-            total_steps=self.recipe.num_steps * per_batch,
+            total_steps=self.recipe.num_steps * updates_per_batch(self.recipe),
             save_weights=save_weights,
+            companions=self.companions,
         )
 
     def _restore(self, checkpoint: Checkpoint | None) -> Progress:
@@ -170,7 +175,7 @@ class Assembly:
         if progress.tasks:
             stream.restore(progress.tasks)
         algorithm = self.recipe.algorithm
-        if isinstance(algorithm, SFT):
+        if isinstance(algorithm, GivenAnswers):
             return ImitationLearner(
                 self.recipe,
                 tasks=stream,
@@ -193,6 +198,15 @@ class Assembly:
             trainer=self.trainer,
             compute=self.compute,
             on_episode=self.recorder.episode,
+            translation=self._translation(),
+        )
+
+    def _translation(self) -> Translation | None:
+        """What reads the student's answers to a teacher with another tokenizer."""
+        if self.companions.translated is None:
+            return None
+        return translation_for(
+            self.spec, self.companions, self.codec, token_budget=self.plan.token_budget
         )
 
     async def _suite(self, evaluation: Eval) -> Suite:

@@ -43,7 +43,8 @@ async def build(image: DockerfileImage, archive: Path) -> None:
                 await _run(builder, "save", "-o", str(archive), tag)
     except TimeoutError:
         raise StartFailed(
-            f"{dockerfile} was not built in {image.build_timeout_s:g} s", fix="raise build_timeout_s"
+            f"{dockerfile} was not built in {image.build_timeout_s:g} s",
+            fix="raise build_timeout_s",
         ) from None
     finally:
         with contextlib.suppress(StartFailed):

@@ -83,7 +83,9 @@ class Layer:
                 os.close(parent)
             return self._enter(folder)
 
-    def _make(self, archive: tarfile.TarFile, entry: tarfile.TarInfo, parent: int, name: str) -> None:
+    def _make(
+        self, archive: tarfile.TarFile, entry: tarfile.TarInfo, parent: int, name: str
+    ) -> None:
         if entry.isdir():
             # A folder keeps what lower layers put into it; anything else gives way.
             try:

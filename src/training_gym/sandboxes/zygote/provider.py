@@ -342,7 +342,7 @@ class ZygoteProvider:
             await sandbox.destroy()
         self._watchdog.close()
         for task in self._zygotes.values():
-            with contextlib.suppress(Exception):  # noqa: BLE001 (a start that failed was told then)
+            with contextlib.suppress(Exception):
                 zygote, _ = await task
                 await asyncio.to_thread(zygote.close)
         self._zygotes.clear()
