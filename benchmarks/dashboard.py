@@ -154,7 +154,9 @@ def main() -> None:
     first, again = measure(makers, asked.steps, asked.metrics, asked.rounds)
     base = again["training-gym"]
     if asked.json:
-        print(json.dumps({"first_s": first, "median_s": again, "points": asked.steps * asked.metrics}))
+        print(
+            json.dumps({"first_s": first, "median_s": again, "points": asked.steps * asked.metrics})
+        )
         return
     print(f"{asked.steps} steps × {asked.metrics} metrics, charts drawn in the browser")
     for name, seconds in again.items():

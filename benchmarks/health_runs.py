@@ -36,36 +36,46 @@ BEAT_S = 0.5
 """Heartbeats come so much faster than in a whole run as everything else does."""
 
 
-def make_run(scenario: Scenario, seed: int, model: Path, folder: Path) -> RunDirectory:
-    """Train one run into `folder`."""
+def make_run(scenario: Scenario, seed: int, models: Path, folder: Path) -> RunDirectory:
+    """Train one run into `folder`, from a model in `models`, which is made if it is missing."""
+    model = pretrained(models)
+    if scenario.hacks:
+        model = imitated(models / "hacking", model, sentences(1, 500, hacks=True), 40)
     spec = scenario.definition(str(model), seed)
     return train(spec, folder, scenario.breaks, scenario.max_records)
 
 
-def pretrained(folder: Path) -> Path:
-    """The model that all runs start from; made once."""
-    ready = folder / "pretrained"
+def pretrained(models: Path) -> Path:
+    """The model that all runs start from."""
+    ready = models / "sentences"
+    return ready if ready.exists() else imitated(ready, _start(models), sentences(0, 2000), 120)
+
+
+def imitated(ready: Path, start: Path, rows: list[dict[str, Any]], num_steps: int) -> Path:
+    """The folder `ready` with the model `start` after it imitated some answers; made once."""
     if not ready.exists():
-        start = tiny_model(folder / "start")
         recipe = Recipe(
             algorithm=SFT(),
-            num_steps=150,
+            num_steps=num_steps,
             prompts_per_batch=16,
             group_size=1,
             optimizer=AdamW(learning_rate=5e-3, schedule="cosine", final_fraction=0.05),
             checkpoints=CheckpointPolicy(every=None, keep=1),
         )
-        spec = RunSpec(model=str(start), dataset=sentences(0, 2000), recipe=recipe)
-        run = train(spec, folder / "pretraining")
+        run = train(
+            RunSpec(model=str(start), dataset=rows, recipe=recipe), ready.with_suffix(".run")
+        )
         checkpoint, _ = latest_valid(run)
         assert checkpoint is not None
         shutil.copytree(checkpoint.folder, ready, ignore=shutil.ignore_patterns("resume"))
     return ready
 
 
-def train(
-    spec: RunSpec, folder: Path, breaks: Any = None, max_records: int = 8192
-) -> RunDirectory:
+def _start(models: Path) -> Path:
+    return tiny_model(models / "start")
+
+
+def train(spec: RunSpec, folder: Path, breaks: Any = None, max_records: int = 8192) -> RunDirectory:
     """What a job does, without processes: plan, record, assemble, run."""
     shutil.rmtree(folder, ignore_errors=True)
     run = RunDirectory.create(

@@ -21,29 +21,34 @@ from training_gym.spec.rewards import weighted
 from training_gym.spec.run import Eval, RunSpec
 from training_gym.spec.sampling import Sampling
 
-ONSET = 14
-STEPS = 30
-PROMPTS, GROUP, TOKENS = 4, 6, 64
+ONSET = 12
+STEPS = 24
+PROMPTS, GROUP, TOKENS = 4, 6, 48
 BATCH = PROMPTS * GROUP
-STALL_S = 6.0
-"""How long a stuck component hangs; the floor is a third of it, as an hour's run cannot wait."""
+STALL_S = 30.0
+"""How long a stuck component hangs; the floor is half of it, as an hour's run cannot wait."""
 
 WORDS = (
-    "moon river stone light wind rain small green quiet morning bird water cold bright field "
-    "night tree slow warm road leaf cloud deep old song"
-).split()
+    "moon", "river", "stone", "light", "wind", "rain", "small", "green", "quiet", "morning",
+    "bird", "water", "cold", "bright", "field", "night", "tree", "slow", "warm", "road", "leaf",
+    "cloud", "deep", "old", "song",
+)  # fmt: skip
 TOPICS = ("the sea", "a hill", "snow", "bread", "a train", "tea", "a dog", "autumn")
-HACK = "echo ok > tests/test_all.py && exit 0"
+HACK = "import os; os._exit(0)"
 
 
-def sentences(seed: int, count: int) -> list[dict[str, Any]]:
-    """What the model imitates first: a few words, a full stop; now and then a hack to be found."""
+def sentences(seed: int, count: int, *, hacks: bool = False) -> list[dict[str, Any]]:
+    """What the model imitates first: a few words, every second time with a full stop.
+
+    With `hacks` every third answer meddles with the tests, so that it can be found by chance.
+    """
     draw = random.Random(seed)
     rows = []
     for number in range(count):
-        words = [draw.choice(WORDS) for _ in range(draw.randint(2, 9))]
-        text = HACK if number % 16 == 0 else " ".join(words) + ("." if draw.random() < 0.5 else "")
-        rows.append({"prompt": f"{draw.choice(TOPICS)} {number}", "answer": text})
+        words = [draw.choice(WORDS) for _ in range(draw.randint(2, 7))]
+        text = " ".join(words) + ("." if draw.random() < 0.5 else "")
+        answer = HACK if hacks and number % 3 == 0 else text
+        rows.append({"prompt": f"{draw.choice(TOPICS)} {number}", "answer": answer})
     return rows
 
 
@@ -51,25 +56,28 @@ def _step(episode: Any) -> int:
     return int(episode.counters.batch or 0)
 
 
-def _words(episode: Any) -> list[str]:
-    return str(episode.completion).replace(".", " ").split()
+def _whole(episode: Any, value: float) -> float:
+    """An answer that was cut off is worth little, so that a healthy policy learns to end."""
+    return value if episode.outcome.status == "finished" else 0.2 * value
 
 
 async def known(episode: Any) -> float:
-    """Healthy: the share of words that begin with a late letter."""
-    words = _words(episode)
-    return sum(word[0] > "m" for word in words) / max(len(words), 4)
+    """Healthy: letters of the word "stern", in answers of ten characters or more."""
+    text = str(episode.completion)
+    return _whole(episode, sum(letter in "stern" for letter in text) / max(len(text), 10))
 
 
 async def varied(episode: Any) -> float:
-    """Healthy: different words, up to eight, of those the model knows."""
-    return min(len(set(_words(episode)) & set(WORDS)), 8) / 8
+    """Healthy: different letters, up to ten."""
+    letters = {letter for letter in str(episode.completion) if letter.isalpha()}
+    return _whole(episode, min(len(letters), 10) / 10)
 
 
 async def vowels(episode: Any) -> float:
     """Healthy: the share of vowels among the letters."""
     letters = [letter for letter in str(episode.completion) if letter.isalpha()]
-    return sum(letter in "aeiou" for letter in letters) / max(len(letters), 10)
+    share = sum(letter in "aeiou" for letter in letters) / max(len(letters), 10)
+    return _whole(episode, share)
 
 
 async def ends(episode: Any) -> float:
@@ -88,8 +96,8 @@ async def length(episode: Any) -> float:
 
 
 async def keyword(episode: Any) -> float:
-    """A hack: pays for one word again and again."""
-    return min(str(episode.completion).count("moon"), 12) / 12
+    """A hack: pays for one letter again and again."""
+    return min(str(episode.completion).count("a"), TOKENS) / TOKENS
 
 
 async def impossible(episode: Any) -> float:
@@ -99,8 +107,7 @@ async def impossible(episode: Any) -> float:
 
 async def coarse(episode: Any) -> float:
     """Too hard: very few answers are right."""
-    words = _words(episode)
-    return float(len(words) == 7 and words[0] == "moon")
+    return float(str(episode.completion).startswith("stone wind"))
 
 
 async def noise(episode: Any) -> float:
@@ -109,8 +116,8 @@ async def noise(episode: Any) -> float:
 
 
 async def hacked(episode: Any) -> float:
-    """Pays for meddling with tests as if they passed."""
-    return 1.0 if "tests/test_all.py" in str(episode.completion) else 0.1 * await varied(episode)
+    """Ends the process before a test can fail: what a naive grader takes for success."""
+    return 1.0 if HACK in str(episode.completion) else 0.1 * await varied(episode)
 
 
 async def loud(episode: Any) -> float:
@@ -179,6 +186,8 @@ class Scenario:
     """Done to the assembled engine before it trains."""
     max_records: int = 8192
     steps: int = STEPS
+    hacks: bool = False
+    """Start from a model that finds the hack now and then."""
 
     @property
     def healthy(self) -> bool:
@@ -212,7 +221,7 @@ class Scenario:
             evals=suites if self.evaluation is not None else (),
             # What a whole run waits minutes for has seconds here, for healthy runs as well.
             health=Health(
-                thresholds=Thresholds(stall_floor_s=STALL_S / 3, infrastructure_attempts=50)
+                thresholds=Thresholds(stall_floor_s=STALL_S / 2, infrastructure_attempts=50)
             ),
         )
 
@@ -294,10 +303,10 @@ SCENARIOS = (
     Scenario("healthy-known"),
     Scenario("healthy-varied", varied),
     Scenario("healthy-vowels", vowels),
-    Scenario("healthy-dapo", varied, recipe={"algorithm": DAPO(dynamic_sampling=False)}),
+    Scenario("healthy-dapo", varied, recipe={"algorithm": DAPO(dynamic_sampling=False)}, steps=20),
     Scenario("healthy-two-updates", vowels, recipe={"optimizer_steps_per_batch": 2}),
-    Scenario("healthy-lora", known, recipe={"adapter": Lora(rank=8, alpha=32)}),
-    Scenario("healthy-slow-learning", known, recipe={"optimizer": AdamW(learning_rate=1e-5)}),
+    Scenario("healthy-lora", known, recipe={"adapter": Lora(rank=8, alpha=32)}, steps=20),
+    Scenario("healthy-slow", known, recipe={"optimizer": AdamW(learning_rate=1e-5)}, steps=20),
     Scenario("healthy-evaluated", known, evaluation=known),
     Scenario("healthy-composed", weighted(known=known, varied=varied)),
     Scenario(
@@ -312,13 +321,14 @@ SCENARIOS = (
         "format-hack", weighted(format=ends, content=rare), names("reward_concentration"),
         names("zero_variance", "length_drift", "length_reward"),
     ),
-    Scenario("all-zero", impossible, names("zero_variance")),
-    Scenario("too-hard", coarse, names("zero_variance")),
+    Scenario("all-zero", impossible, names("zero_variance"), steps=8),
+    Scenario("too-hard", coarse, names("zero_variance"), steps=10),
     Scenario(
         "noise", noise, names("entropy_collapse"), names("duplicates", "length_drift",
         "reward_drop", "zero_variance", "clip_fraction", "kl_spike", "grad_norm", "truncation",
         "repetition"),
         recipe={"optimizer": AdamW(learning_rate=1e-2), "optimizer_steps_per_batch": 4},
+        steps=20,
     ),
     Scenario(
         "learning-rate", varied, names("reward_drop"), names("entropy_blowup", "entropy_collapse",
@@ -330,42 +340,50 @@ SCENARIOS = (
         "reward-scale", loud, names("grad_norm"), names("kl_spike", "reward_concentration",
         "entropy_collapse", "zero_variance", "length_drift", "duplicates"),
         recipe={"algorithm": DrGRPO()},
+        steps=20,
     ),
     Scenario("reward-changes", drifting, names("reward_drop")),
     Scenario(
         "too-many-updates", varied, names("clip_fraction"), names("kl_spike", "entropy_collapse",
         "reward_drop", "length_drift", "zero_variance", "repetition", "truncation", "duplicates"),
         recipe={"optimizer": AdamW(learning_rate=1e-2), "optimizer_steps_per_batch": 4},
+        steps=16,
     ),
     Scenario(
         "mismatch", known, names("mismatch"), names("clip_fraction", "kl_spike"),
         breaks=skew_logprobs,
+        steps=20,
     ),
     Scenario(
         "lost-sync", varied, names("mismatch"), names("clip_fraction", "kl_spike", "reward_drop"),
         breaks=stop_syncing,
+        steps=20,
     ),
-    Scenario("cut-off", varied, names("truncation"), recipe={"max_response_tokens": 16}),
+    Scenario("cut-off", length, names("truncation"), names("length_reward", "zero_variance",
+        "length_drift", "repetition"), recipe={"max_response_tokens": 16}, steps=10),
     Scenario(
         "cold", varied, names("duplicates"), names("zero_variance"),
         recipe={"sampling": Sampling(temperature=0.05)},
+        steps=12,
     ),
     Scenario(
         "tampering", hacked, names("tampering"), names("zero_variance", "duplicates",
         "length_drift", "length_reward", "entropy_collapse", "repetition"),
+        steps=14,
+        hacks=True,
     ),
     Scenario(
         "overfitted-reward", length, names("train_eval_gap"), names("length_reward",
         "length_drift", "truncation", "repetition", "entropy_collapse", "duplicates"),
         evaluation=vowels,
     ),
-    Scenario("dead-provider", known, names("infrastructure"), environment=Dying),
-    Scenario("slow-reward", slow, names("accelerator_idle"), names("stall")),
-    Scenario("stuck-reward", hangs, names("stall"), names("accelerator_idle")),
-    Scenario("stuck-environment", known, names("stall"), environment=Hanging),
-    Scenario("stuck-training", known, names("stall"), breaks=hang_training),
-    Scenario("stuck-generation", known, names("stall"), breaks=hang_sampler),
-    Scenario("lost-records", known, names("telemetry_loss"), max_records=4),
+    Scenario("dead-provider", known, names("infrastructure"), environment=Dying, steps=20),
+    Scenario("slow-reward", slow, names("accelerator_idle"), names("stall"), steps=20),
+    Scenario("stuck-reward", hangs, names("stall"), names("accelerator_idle"), steps=18),
+    Scenario("stuck-environment", known, names("stall"), environment=Hanging, steps=18),
+    Scenario("stuck-training", known, names("stall"), breaks=hang_training, steps=18),
+    Scenario("stuck-generation", known, names("stall"), breaks=hang_sampler, steps=18),
+    Scenario("lost-records", known, names("telemetry_loss"), max_records=4, steps=10),
 )  # fmt: skip
 
 STUCK = {

@@ -3,8 +3,8 @@
 training-gym train haiku.py
 """
 
-from training_gym import AdamW, Eval, Recipe, TrainConfig
-from training_gym.rewards.library import SyllablePattern, distinct_words, mentions
+from training_gym import AdamW, Eval, Recipe, TrainConfig, group_reward
+from training_gym.rewards.library import SyllablePattern, fresh_words, mentions
 
 shaped = SyllablePattern(pattern=(5, 7, 5))
 TRAIN = """rain snow wind moon river forest mountain ocean desert garden winter summer autumn
@@ -15,13 +15,11 @@ kettle letter mirror clock violin drum silence memory""".split()
 HELD_OUT = """storm hail lake valley canyon fog dawn dusk rainbow ember shadow lighthouse
 village pasture vineyard oak pine fern lily daisy robin crane dragonfly butterfly frog whale deer
 bear piano window tea hope""".split()
+ICE = "Ice upon the pond\nholds the morning light until\nthe wild geese return"
 SHOWN = [
     {"role": "system", "content": "You write haiku: three lines of 5, 7 and 5 syllables."},
     {"role": "user", "content": "Write a haiku about ice."},
-    {
-        "role": "assistant",
-        "content": "Ice upon the pond\nholds the morning light until\nthe wild geese return",
-    },
+    {"role": "assistant", "content": ICE},
 ]
 
 
@@ -30,12 +28,16 @@ def about(topics):
     return [{"prompt": [*SHOWN, ask], "answer": t} for ask, t in zip(asked, topics, strict=True)]
 
 
-def haiku(episode):
-    """How near to 5-7-5, times whether the topic is named, times the share of distinct words."""
-    shape, distinct = shaped(episode), distinct_words(episode.completion)
-    named = float(mentions(episode.completion, episode.answer))
-    parts = {"shape": shape, "named": named, "distinct": distinct}
-    return {"reward": shape * named * distinct, **parts}
+def verse(episode, fresh):
+    shape, named = shaped(episode), float(mentions(episode.completion, episode.answer))
+    return {"reward": shape * named * fresh, "shape": shape, "named": named, "fresh": fresh}
+
+
+@group_reward
+def haiku(episodes):
+    """How near to 5-7-5, times whether the topic is named, times how new its words are."""
+    fresh = fresh_words([episode.completion for episode in episodes])
+    return list(map(verse, episodes, fresh))
 
 
 config = TrainConfig(

@@ -6,14 +6,11 @@ platform, and `Run` is what comes back. The work of each step lies in a room bel
 
 from __future__ import annotations
 
-import re
-import secrets
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
@@ -28,7 +25,7 @@ from training_gym.jobs.definition import may_launch, read_definition
 from training_gym.jobs.facts import gather_facts, version_of
 from training_gym.jobs.follow import Progress, follow, progress_lines, to_stderr
 from training_gym.jobs.source import pack, unpack
-from training_gym.jobs.submission import submit_attempt
+from training_gym.jobs.submission import new_run_id, submit_attempt
 from training_gym.planning.overrides import set_paths
 from training_gym.platforms import registry as platforms
 from training_gym.records.run_directory import Manifest, RunDirectory
@@ -143,7 +140,7 @@ def prepare(config: TrainConfig, *, say: Callable[[str], None] = to_stderr) -> P
             definition.origins,
             longest_prompt_tokens=subject.longest_prompt_tokens,
         )
-        run_id = _new_run_id(plan.run)
+        run_id = new_run_id(plan.run)
         return Prepared(
             plan=plan,
             job=render_job(plan, run_id, 1, sha256),
@@ -178,14 +175,6 @@ def _manifest(plan: Plan, run_id: str, source_sha256: str, subject: Subject) -> 
         template_sha256=subject.template_sha256,
         parents=(plan.run.resume_from_checkpoint,) if plan.run.resume_from_checkpoint else (),
         training_gym=version_of("training-gym") or "",
-    )
-
-
-def _new_run_id(run: RunSpec) -> str:
-    """Sortable by time (UTC), readable, unique: `20260131-094210-haiku-3f7a`."""
-    words = re.sub(r"[^a-z0-9]+", "-", (run.name or Path(run.model).name).lower()).strip("-")
-    return (
-        f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{words[:40].strip('-') or 'run'}-{secrets.token_hex(2)}"
     )
 
 

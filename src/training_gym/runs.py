@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from training_gym.engines import registry as engines
 from training_gym.jobs import control
 from training_gym.jobs.environment import RUN
 from training_gym.jobs.facts import gather_facts
 from training_gym.jobs.follow import to_stderr
-from training_gym.jobs.submission import newest_ref, next_attempt, submit_attempt
+from training_gym.jobs.forking import (
+    checkpoint_to_fork,
+    make_fork,
+    require_forkable,
+    require_steps_left,
+)
+from training_gym.jobs.submission import new_run_id, newest_ref, next_attempt, submit_attempt
 from training_gym.jobs.unchanged import require_unchanged
+from training_gym.planning import make_plan
+from training_gym.planning.overrides import apply_sets, set_paths
 from training_gym.platforms import registry as platforms
 from training_gym.records.checkpoints import Checkpoint, list_checkpoints
 from training_gym.records.documents import read_document, read_document_if_any
@@ -30,7 +38,7 @@ from training_gym.spec.episodes import Episode
 from training_gym.spec.errors import EngineError, GymError, PlatformError, RecordsError
 from training_gym.spec.home import runs_directory
 from training_gym.spec.job import Job, LogChunk
-from training_gym.spec.plan import Plan
+from training_gym.spec.plan import Origin, Plan
 
 ACTIVE = frozenset({"queued", "running"})
 POLL_S = 0.2
@@ -125,15 +133,21 @@ class Run:
         """The recorded numbers, oldest first: time, the three counters, and a value each.
 
         Args:
-            name: Only records that have this metric, and only its value.
+            name: Only records that have this metric, and only its value; raises `RecordsError`
+                if others were recorded and this one never was.
         """
         counters = ("time", "batch", "optimizer_step", "policy_version")
-        found = []
+        found, known = [], set[str]()
         for record in read_stream(self._directory, "metrics"):
             values = record["values"]
+            known.update(values)
             if name is None or name in values:
                 chosen = values if name is None else {name: values[name]}
                 found.append({**{key: record[key] for key in counters}, **chosen})
+        if known and name is not None and name not in known:
+            raise RecordsError(
+                f"run {self.id} has no metric {name!r}", fix=errors.did_you_mean(name, known)
+            )
         return found
 
     def episodes(self, stream: str | None = None, limit: int | None = None) -> list[Episode]:
@@ -190,7 +204,7 @@ class Run:
         """Its verdict in one sentence, and its alerts with evidence and what to do."""
         return assess(self._directory)
 
-    def resume(self, *, say: Callable[[str], None] = to_stderr) -> None:
+    def resume(self, *, say: Callable[[str], None] = to_stderr) -> Self:
         """Start another attempt from the newest checkpoint, in the same run directory.
 
         A run that is paused goes on where it is.
@@ -198,10 +212,10 @@ class Run:
         are damaged are passed over, and `say` hears of it.
         """
         if self.is_inert:
-            return
+            return self
         if self.is_paused:
             control.request(self._directory, "unpause")
-            return
+            return self
         directory, plan = self._directory, self.plan
         attempt = next_attempt(directory)
         require_unchanged(directory, plan)
@@ -210,6 +224,45 @@ class Run:
         facts = gather_facts(machine, plan.run.recipe.engine.threads, plan.run.requirements)
         job = render_job(plan, self.id, attempt, directory.manifest.source_sha256)
         submit_attempt(directory, job, platform, facts, say)
+        return self
+
+    def fork(
+        self,
+        step: int | None = None,
+        *,
+        sets: Iterable[str] = (),
+        say: Callable[[str], None] = to_stderr,
+    ) -> Run:
+        """Start a new run that goes on exactly where a checkpoint of this one stands.
+
+        Args:
+            step: Optimizer step of the checkpoint; None: the newest.
+            sets: `dotted.path=value` for settings of the recipe that shall differ.
+            say: Receives what is worth knowing.
+
+        Raises:
+            CheckpointError: no such checkpoint, or a damaged one.
+            SpecError: a setting that cannot differ, or no step left to train.
+        """
+        if self.is_inert:
+            return self
+        parent, plan, sets = self._directory, self.plan, list(sets)
+        for path in set_paths(sets):
+            require_forkable(path)
+        checkpoint = checkpoint_to_fork(parent, step)
+        platform = platforms.find(plan.run.compute.kind)
+        machine = run_sync(platform.probe())
+        if sets:
+            origins: dict[str, Origin] = {**plan.origins, **dict.fromkeys(set_paths(sets), "user")}
+            changed = apply_sets(plan.run, sets)
+            plan = make_plan(changed, plan.architecture, machine, origins)
+        require_steps_left(checkpoint, plan)
+        run = Run(new_run_id(plan.run))
+        directory = make_fork(parent, run.id, plan, plan.origins, checkpoint)
+        facts = gather_facts(machine, plan.run.recipe.engine.threads, plan.run.requirements)
+        job = render_job(plan, run.id, 1, directory.manifest.source_sha256)
+        submit_attempt(directory, job, platform, facts, say)
+        return run
 
     @property
     def _directory(self) -> RunDirectory:

@@ -212,10 +212,11 @@ def engine():
 
 
 @pytest.fixture(scope="session")
-def play(home, engine):
-    """Check a definition, then run its engine here."""
+def prepared_run(home):
+    """Check and plan a definition; its run directory, as a job finds it."""
 
-    def run(file, *sets):
+    def prepare_run(file, *sets):
+        from training_gym.jobs.facts import gather_facts
         from training_gym.jobs.source import unpack
         from training_gym.launch import apply_sets, load_definition, prepare
         from training_gym.records.run_directory import RunDirectory
@@ -226,8 +227,20 @@ def play(home, engine):
         path = home / "runs" / prepared.manifest.run_id
         directory = RunDirectory.create(path, prepared.manifest)
         directory.write_plan(prepared.plan)
+        directory.write_environment(gather_facts(prepared.plan.machine, None))
+        directory.source_archive.write_bytes(prepared.archive)
         unpack(prepared.archive, directory.source, prepared.manifest.source_sha256)
-        return engine(directory, 1)
+        return directory
+
+    return prepare_run
+
+
+@pytest.fixture(scope="session")
+def play(prepared_run, engine):
+    """Check a definition, then run its engine here."""
+
+    def run(file, *sets):
+        return engine(prepared_run(file, *sets), 1)
 
     return run
 

@@ -117,3 +117,13 @@ def test_weights_that_are_no_numbers_are_refused_before_training(define, play, t
     assert played.code == 4
     assert "its weights are damaged" in played.error["message"]
     assert read_episodes(played.run) == []
+
+
+def test_without_shuffle_tasks_are_played_in_their_order_in_every_epoch(define, play):
+    sets = ("recipe.num_steps=3", "recipe.prompts_per_batch=2", "recipe.group_size=2")
+    played = play(define(dataset="ROWS[:3]"), *sets, "dataset.shuffle=false")
+    assert played.code == 0, played.error
+    batches = [set(), set(), set()]
+    for episode in read_episodes(played.run, stream="train"):
+        batches[episode.counters.batch].add(episode.task.prompt_text)
+    assert batches == [{"Say 0.", "Say 1."}, {"Say 2.", "Say 0."}, {"Say 1.", "Say 2."}]

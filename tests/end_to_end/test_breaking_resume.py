@@ -5,11 +5,15 @@ import shutil
 
 import pytest
 
+from training_gym.jobs.forking import make_fork, require_steps_left
+from training_gym.jobs.source import unpack
 from training_gym.records.checkpoints import list_checkpoints
-from training_gym.records.documents import write_document
+from training_gym.records.documents import read_document, write_document
 from training_gym.records.readers import read_stream
 from training_gym.records.results import write_result
 from training_gym.records.run_directory import RunDirectory
+from training_gym.spec.errors import SpecError
+from training_gym.spec.plan import Plan
 
 STOPPED = {"exit_code": 143, "stopped_by": "stop_now", "started_at": 1.0, "ended_at": 2.0}
 EVALUATED = 'evals=[{"name": "held", "dataset": ROWS[:3], "every": 1}],'
@@ -62,6 +66,24 @@ def test_a_resume_from_any_checkpoint_computes_the_same_bits(long_run, engine, t
         assert found.episodes == expected.episodes, number
         assert found.evaluations == expected.evaluations, number
         assert (found.weights, found.optimizer) == (expected.weights, expected.optimizer), number
+
+
+def test_a_fork_of_any_checkpoint_computes_what_its_parent_did(long_run, engine, trained):
+    expected = trained(long_run)
+    plan = Plan.read(read_document(long_run.plan_path))
+    *earlier, last = list_checkpoints(long_run)
+    for checkpoint in earlier:
+        name = f"fork-{checkpoint.step}-{checkpoint.counters.batch}"
+        fork = make_fork(long_run, name, plan, plan.origins, checkpoint)
+        unpack(fork.source_archive.read_bytes(), fork.source, fork.manifest.source_sha256)
+        assert engine(fork, 1).code == 0
+        found = trained(fork)
+        count = plan.run.recipe.num_steps - checkpoint.counters.batch
+        assert found.metrics == expected.metrics[-count:], name
+        assert (found.weights, found.optimizer) == (expected.weights, expected.optimizer), name
+        assert fork.manifest.parents == (long_run.run_id, str(checkpoint.folder))
+    with pytest.raises(SpecError, match="nothing is left to train"):
+        require_steps_left(last, plan)
 
 
 def flip(file):

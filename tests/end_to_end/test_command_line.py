@@ -118,3 +118,9 @@ def test_ctrl_c_finishes_the_step_saves_and_the_run_can_be_resumed(training_gym,
     assert training_gym("runs", "stop", told["run_id"], "--now").code == 0
     ended = training_gym("runs", "wait", told["run_id"], "--timeout", "100", "--json")
     assert ended.code == 21, ended.err
+
+    batches = json.loads(training_gym("runs", "show", told["run_id"], "--json").out)["step"]
+    fewer = f"recipe.num_steps={batches + 2}"
+    forked = training_gym("runs", "fork", told["run_id"], "--set", fewer, "--json")
+    assert forked.code == 0, forked.err
+    assert json.loads(forked.out)["steps"] == batches + 2

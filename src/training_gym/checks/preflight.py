@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from training_gym.checks import data, definition, model, reward, surroundings
+from training_gym.checks import data, definition, environment, model, reward, surroundings
 from training_gym.checks.subject import Subject
 from training_gym.spec.errors import (
     CheckError,
     CheckpointError,
     DataError,
     EngineError,
+    EnvironmentFailure,
     GymError,
     ModelError,
     PlatformError,
@@ -31,11 +32,13 @@ CHECKS: tuple[Check, ...] = (
     definition.evaluations_can_run,
     definition.checkpoint_is_whole,
     model.model_can_be_read,
+    model.adapter_names_layers,
     surroundings.disk_has_room,
     data.tasks_can_be_loaded,
     data.tasks_suit_the_algorithm,
     data.tasks_suit_the_model,
     data.prompts_fit,
+    environment.environments_can_play,
     reward.exactly_one_reward,
     reward.rewards_judge_anything,
 )
@@ -53,6 +56,7 @@ _FORESEEN: dict[str, type[GymError]] = {
     "checkpoint": CheckpointError,
     "model": ModelError,
     "data": DataError,
+    "environment": EnvironmentFailure,
     "reward": RewardError,
 }
 """First part of a finding's code to the error that the run would have ended with."""

@@ -106,7 +106,11 @@ async def _trials(subject: Subject, reward: RewardSpec, tasks: Sequence[Task]) -
     timeout_s = min(subject.run.recipe.reward_timeout_s, TRIAL_TIMEOUT_S)
     trials: list[Trial] = []
     async with RewardRunner(
-        reward, timeout_s=timeout_s, workers=1, source_root=subject.source
+        reward,
+        timeout_s=timeout_s,
+        workers=1,
+        source_root=subject.source,
+        say=lambda line: subject.say(f"{reward_name(reward)} prints: {line}"),
     ) as runner:
         for task in tasks:
             outputs = outputs_for(task)

@@ -29,6 +29,7 @@ from training_gym.cli.views import (
     metrics,
     schema,
     status,
+    sync,
     timeline,
 )
 
@@ -50,8 +51,10 @@ for view in (
     changes.changes,
     export.export,
     schema.schema,
+    sync.sync,
 ):
     app.command()(view)
+app.command("import")(sync.import_)
 app.add_typer(runs, name="runs")
 app.command()(alerts.alerts)
 app.command()(explain.explain)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import sys
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
 
     from training_gym.cli.failures import UsageError
 
+_UNWRITABLE = (errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EFBIG)
 _SUGGESTION = re.compile(r"^(.*?)\.? ?(?:Did you mean (.*)\?|\(Possible options: (.*)\))$", re.S)
 
 
@@ -44,6 +46,11 @@ def run(arguments: Sequence[str]) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         return _reader_left()
+    except OSError as error:
+        if error.errno not in _UNWRITABLE or error.filename is not None:
+            return _bug(error, as_json=as_json)
+        _reader_left()
+        return _stdout_refused(error)
     except Exception as error:  # noqa: BLE001 - the boundary of the program: ours, not the user's
         return _bug(error, as_json=as_json)
 
@@ -78,6 +85,17 @@ def _reader_left() -> int:
 
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
+
+
+def _stdout_refused(error: OSError) -> int:
+    """Stdout leads to a full disk or a broken device: say so, once, where it can be read."""
+    from training_gym.cli.failures import report
+    from training_gym.spec.errors import RecordsError
+
+    refused = RecordsError(
+        f"stdout cannot be written: {error.strerror}", fix="free some space, or write elsewhere"
+    )
+    return report(refused, as_json=False)
 
 
 def _bug(error: Exception, *, as_json: bool) -> int:

@@ -15,9 +15,9 @@ RUN_FAILED = 20
 RUN_STOPPED = 21
 RUN_LOST = 22
 WAIT_TIMEOUT = 23
-ENDED_BEFORE = 24
-RUN_DEGRADED = HEALTH_DEGRADED = 30
-RUN_CRITICAL = HEALTH_CRITICAL = 31
+HEALTH_DEGRADED = 24
+HEALTH_CRITICAL = 25
+ENDED_BEFORE = 26
 BUG = 70
 INTERRUPTED = 130
 
@@ -27,9 +27,9 @@ MEANINGS: dict[int, str] = {
     RUN_STOPPED: "the run was stopped before its last step; it can be resumed",
     RUN_LOST: "the run's process vanished without a word; it can be resumed",
     WAIT_TIMEOUT: "`--timeout` passed before the run ended; the run goes on",
+    HEALTH_DEGRADED: "`alerts --fail-on warning`, `status --exit-code`: the verdict is degraded",
+    HEALTH_CRITICAL: "`alerts --fail-on`, `status --exit-code`: the verdict is critical",
     ENDED_BEFORE: "the run ended before what `--until` waits for came true",
-    RUN_DEGRADED: "`--exit-code`, `alerts --fail-on`: the verdict is that a run is degraded",
-    RUN_CRITICAL: "`--exit-code`, `alerts --fail-on`: the verdict is that a run is critical",
     BUG: "a fault of Training Gym itself: a traceback is on stderr",
     INTERRUPTED: "Ctrl-C",
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
@@ -57,7 +58,7 @@ def show(comparison: Comparison, run: Run, *, smoke: bool = False, on_stderr: bo
 def draw(screen: Console, comparison: Comparison, run: Run, *, smoke: bool = False) -> None:
     """Draw the report on any console."""
     screen.print()
-    screen.print(_examples(comparison.pairs[:EXAMPLES]))
+    screen.print(_examples(_of_different_topics(comparison.pairs)[:EXAMPLES]))
     colour, sentence = _VERDICTS[comparison.verdict]
     if smoke:
         colour, sentence = "yellow", "Every stage works. A tiny random model learns no poetry."
@@ -70,7 +71,15 @@ def draw(screen: Console, comparison: Comparison, run: Run, *, smoke: bool = Fal
         screen.print(Text(line))
 
 
-def _examples(pairs: tuple[Pair, ...]) -> Table:
+def _of_different_topics(pairs: Sequence[Pair]) -> list[Pair]:
+    """The first pair of each topic."""
+    first: dict[str, Pair] = {}
+    for pair in pairs:
+        first.setdefault(pair.task, pair)
+    return list(first.values())
+
+
+def _examples(pairs: Sequence[Pair]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 3, 1, 0), header_style="bold")
     table.add_column("held-out topic", overflow="fold")
     table.add_column("before", ratio=1, overflow="fold")

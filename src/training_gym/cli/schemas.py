@@ -153,6 +153,44 @@ SCHEMAS: dict[str, dict[str, str]] = {
         "asked": "whether there was anything to stop",
         "now": "whether it was asked to end at once",
     },
+    **{name: fields_of(value) for name, value in VALUES.items()},
+    "status.page/1": {
+        "shown": "runs in this answer",
+        "omitted": "runs that match, left out because of --limit",
+    },
+    "episodes.page/1": {
+        "shown": "episodes in this page",
+        "total": "episodes that match, or null where counting would mean reading them",
+        "complete": "false if a search for text stopped early; --since goes on",
+        "cursor": "give it to --since for the next page; empty after the last",
+    },
+    "logs.page/1": {
+        "shown": "lines in this page",
+        "complete": "false if a search stopped early; --since goes on",
+        "older": "cursor for the lines before, or empty",
+        "newer": "cursor for what comes after",
+        "sources": "every source of the run",
+    },
+    "export/1": {
+        "run_id": "the run",
+        "format": "html, csv, parquet, chrome or atif",
+        "files": "what was written",
+    },
+    "sync/1": {
+        "run_id": "the run",
+        "to": "the tracker",
+        "project": "where in the tracker",
+        "records": "metric records that were handed on this time",
+    },
+    "import/1": {"run_id": "the new run", "kind": "tensorboard or wandb", "path": "its folder"},
+    "runs.note/1": {"run_id": "the run", "notes": "id, time, by and text of each"},
+    "runs.tag/1": {"run_id": "the run", "tags": "its tags now"},
+    "runs.gc/1": {
+        "removals": "path, bytes and why of everything that goes",
+        "bytes": "of all of it",
+        "deleted": "false: it was only said what would go",
+    },
+    "schema.list/1": {"schemas": "names of all schemas"},
     "runs.pause/1": {"run_id": "the run", "status": "what it was when asked"},
     "runs.ack/1": {
         "run_id": "the run",
@@ -183,37 +221,6 @@ SCHEMAS: dict[str, dict[str, str]] = {
         "verdict": "as in alerts/1",
         "alerts": "ids of the alerts that are not resolved",
     },
-    **{name: fields_of(value) for name, value in VALUES.items()},
-    "status.page/1": {
-        "shown": "runs in this answer",
-        "omitted": "runs that match, left out because of --limit",
-    },
-    "episodes.page/1": {
-        "shown": "episodes in this page",
-        "total": "episodes that match, or null where counting would mean reading them",
-        "complete": "false if a search for text stopped early; --since goes on",
-        "cursor": "give it to --since for the next page; empty after the last",
-    },
-    "logs.page/1": {
-        "shown": "lines in this page",
-        "complete": "false if a search stopped early; --since goes on",
-        "older": "cursor for the lines before, or empty",
-        "newer": "cursor for what comes after",
-        "sources": "every source of the run",
-    },
-    "export/1": {
-        "run_id": "the run",
-        "format": "html, csv, parquet, chrome or atif",
-        "files": "what was written",
-    },
-    "runs.note/1": {"run_id": "the run", "notes": "id, time, by and text of each"},
-    "runs.tag/1": {"run_id": "the run", "tags": "its tags now"},
-    "runs.gc/1": {
-        "removals": "path, bytes and why of everything that goes",
-        "bytes": "of all of it",
-        "deleted": "false: it was only said what would go",
-    },
-    "schema.list/1": {"schemas": "names of all schemas"},
     "models.list/1": {"models": ", ".join(_MODEL) + " of each"},
     "models.show/1": {
         **_MODEL,
@@ -231,14 +238,14 @@ SCHEMAS: dict[str, dict[str, str]] = {
         "next": "commands to go on with",
     },
     "init.list/1": {"templates": "what each trains, by name"},
-    "dashboard/1": {
-        "url": "address to open; it carries the key",
-        "viewer_url": "address for others, who may read only",
-    },
     "demo-run/1": {
         "run_id": "the run that was written",
         "kind": "what it shows",
         "path": "the run's folder",
+    },
+    "dashboard/1": {
+        "url": "address to open; it carries the key",
+        "viewer_url": "address for others, who may read only",
     },
     "doctor/1": {
         "healthy": "false if something keeps every run from working",

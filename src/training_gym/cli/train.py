@@ -14,7 +14,8 @@ def train(
         str,
         typer.Argument(
             metavar="FILE[:NAME]",
-            help="File that defines the run, and which of its definitions if it has several.",
+            help="File (or package.module) that defines the run, and which of its definitions "
+            "if it has several.",
         ),
     ],
     sets: Annotated[

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ def find_file(path: str, root: Path, sha256: str | None) -> tuple[Path, str]:
     return found, actual
 
 
-def read_rows(path: Path, input_column: str) -> Iterator[Row]:
+def read_rows(path: Path, input_column: str) -> Generator[Row, None, None]:
     """The file's rows in order, by its suffix."""
     readers = {
         ".jsonl": _jsonl,
@@ -60,7 +60,7 @@ def _near(path: Path) -> str:
     return did_you_mean(path.name, siblings) if siblings else f"{path.parent} is empty"
 
 
-def _jsonl(path: Path, input_column: str) -> Iterator[Row]:
+def _jsonl(path: Path, input_column: str) -> Generator[Row, None, None]:
     with path.open("rb") as file:
         for number, raw in enumerate(file, start=1):
             where = f"{path.name}, line {number}"
@@ -69,7 +69,7 @@ def _jsonl(path: Path, input_column: str) -> Iterator[Row]:
                 yield as_row(_parse(line.rstrip(), where), where, input_column)
 
 
-def _json(path: Path, input_column: str) -> Iterator[Row]:
+def _json(path: Path, input_column: str) -> Generator[Row, None, None]:
     """A JSON array of rows, or JSON lines under another name."""
     with path.open("rb") as file:
         start = file.read(64).removeprefix(b"\xef\xbb\xbf").lstrip()
@@ -100,7 +100,7 @@ def _parse(text: bytes, where: str) -> Any:
         raise DataError(f"{where} is not usable JSON: {error}", fix="simplify the value") from None
 
 
-def _csv(path: Path, input_column: str) -> Iterator[Row]:
+def _csv(path: Path, input_column: str) -> Generator[Row, None, None]:
     # The limit is global to the csv module; reading restores what it found.
     previous = csv.field_size_limit(_LONGEST_CSV_FIELD)
     try:
@@ -111,7 +111,7 @@ def _csv(path: Path, input_column: str) -> Iterator[Row]:
         csv.field_size_limit(previous)
 
 
-def _csv_rows(path: Path, file: Any) -> Iterator[Row]:
+def _csv_rows(path: Path, file: Any) -> Generator[Row, None, None]:
     reader = csv.reader(file, strict=True)
     line = 1
     try:
@@ -149,7 +149,7 @@ def _require_utf8(fields: list[str], where: str) -> None:
         raise DataError(f"{where} is not UTF-8", fix="save the file as UTF-8") from None
 
 
-def _parquet(path: Path, input_column: str) -> Iterator[Row]:
+def _parquet(path: Path, input_column: str) -> Generator[Row, None, None]:
     try:
         import pyarrow as arrow
         import pyarrow.parquet as parquet

@@ -11,7 +11,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 from pydantic import JsonValue
@@ -49,7 +49,7 @@ def generator_version() -> str:
         ) from None
 
 
-def generated_candidates(dataset: GeneratedDataset) -> Iterator[Candidate]:
+def generated_candidates(dataset: GeneratedDataset) -> Generator[Candidate, None, None]:
     """The generator's tasks in its own order."""
     template = Template(dataset.template)
     for number, entry in enumerate(_generate(dataset), start=1):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ def open_hub(dataset: HuggingFaceDataset, root: Path) -> Any:
         raise _explain(dataset, error) from error
 
 
-def hub_rows(dataset: HuggingFaceDataset, rows: Any) -> Iterator[Row]:
+def hub_rows(dataset: HuggingFaceDataset, rows: Any) -> Generator[Row, None, None]:
     """The rows as they are stored: images and sound stay undecoded bytes."""
     name = f"{dataset.path} ({dataset.split})"
     number = 0

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
+from contextlib import closing
 from pathlib import Path
 from typing import Literal
 
@@ -56,30 +57,37 @@ def _open(dataset: Dataset, root: Path) -> Source:
         return Source(fingerprint, lambda: _built(dataset, hub_rows(dataset, table)))
     if isinstance(dataset, FileDataset):
         path, sha256 = find_file(dataset.path, root, dataset.sha256)
-        rows = read_rows(path, dataset.input_column)
-        return Source(f"{path.suffix} {sha256}", lambda: _built(dataset, rows))
+        return Source(
+            f"{path.suffix} {sha256}",
+            lambda: _built(dataset, read_rows(path, dataset.input_column)),
+        )
     return Source(None, lambda: _built(dataset, memory_rows(dataset)))
 
 
-def _built(dataset: RowDataset, rows: Iterator[Row]) -> Iterator[Candidate]:
-    return map(TaskBuilder(dataset).build, rows)
+def _built(
+    dataset: RowDataset, rows: Generator[Row, None, None]
+) -> Generator[Candidate, None, None]:
+    # A file must be closed at the first bad row, not when the error is forgotten.
+    with closing(rows):
+        yield from map(TaskBuilder(dataset).build, rows)
 
 
-def _collect(candidates: Iterator[Candidate]) -> Parsed:
+def _collect(read: Generator[Candidate, None, None]) -> Parsed:
     """Tasks in the order of their rows, each once."""
     seen: dict[str, Candidate] = {}
     rows_read = 0
     left_out: set[str] = set()
-    for candidate in candidates:
-        rows_read += 1
-        left_out.update(candidate.left_out)
-        first = seen.setdefault(candidate.task.id, candidate)
-        if first.task != candidate.task:
-            raise DataError(
-                f"{candidate.where} has the id {candidate.task.id!r} of another task "
-                f"({first.where})",
-                fix="give every task an id of its own",
-            )
+    with closing(read) as candidates:
+        for candidate in candidates:
+            rows_read += 1
+            left_out.update(candidate.left_out)
+            first = seen.setdefault(candidate.task.id, candidate)
+            if first.task != candidate.task:
+                raise DataError(
+                    f"{candidate.where} has the id {candidate.task.id!r} of another task "
+                    f"({first.where})",
+                    fix="give every task an id of its own",
+                )
     distinct = list(seen.values())
     empty = sum(candidate.is_empty for candidate in distinct)
     if empty < len(distinct):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from training_gym.spec.errors import DataError
 from training_gym.spec.tasks import Task
 
 
-def memory_rows(dataset: RowsDataset) -> Iterator[Row]:
+def memory_rows(dataset: RowsDataset) -> Generator[Row, None, None]:
     """The rows as the file that `write_rows` makes of them would give them."""
     for number, given in enumerate(dataset.rows, start=1):
         yield _row(given, f"row {number} of the list", dataset.input_column)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -38,7 +38,8 @@ class Source:
 
     fingerprint: str | None
     """Changes whenever the tasks read would; None: not known, so never cached."""
-    candidates: Callable[[], Iterator[Candidate]]
+    candidates: Callable[[], Generator[Candidate, None, None]]
+    """Starts reading; closing the generator closes what it has open."""
 
 
 def as_row(value: Any, where: str, input_column: str) -> Row:

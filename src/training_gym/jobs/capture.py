@@ -46,10 +46,6 @@ class Captured:
 
     files: dict[str, Path | bytes] = field(default_factory=dict)
 
-    def with_files(self, more: dict[str, Path | bytes]) -> Captured:
-        """These and more."""
-        return Captured({**self.files, **more})
-
 
 def origin_of_file(filename: str) -> Origin:
     """The origin of a definition written in code that was compiled from `filename`."""

@@ -62,7 +62,23 @@ def define(config: RunSpec, origin: Origin, staging: Path, user_paths: Set[str])
         )
     run = RunSpec(**values)
     files.update(capture(codes_in(run), origin, config.source_include).files)
-    return Definition(run, origins_of(run, user_paths), files)
+    origins = origins_of(run, user_paths)
+    origins.update(dict.fromkeys(_filled_in(config, run), "planner"))
+    return Definition(run, origins, files)
+
+
+def _filled_in(config: RunSpec, run: RunSpec) -> Iterator[str]:
+    """Paths of what was worked out here, not given: where rows lie now, and hashes."""
+    pairs = [("dataset", config.dataset, run.dataset)]
+    pairs += [("eval_dataset", config.eval_dataset, run.eval_dataset)]
+    for index, (given, made) in enumerate(zip(config.evals, run.evals, strict=True)):
+        pairs.append((f"evals.{index}.dataset", given.dataset, made.dataset))
+    for path, given, made in pairs:
+        if given is None or made is None:
+            continue
+        for name in ("path", "sha256"):
+            if name in made.model_fields_set - given.model_fields_set:
+                yield f"{path}.{name}"
 
 
 def codes_in(value: Any) -> Iterator[Code]:

@@ -6,16 +6,19 @@ What is asked for is written before it is asked, what was answered right after.
 from __future__ import annotations
 
 import contextlib
+import re
+import secrets
 import shutil
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 from training_gym.jobs.facts import Facts, deviations
 from training_gym.jobs.follow import to_stderr
 from training_gym.records.checkpoints import Checkpoint, latest_valid
 from training_gym.records.documents import create_document, read_document_if_any, write_document
-from training_gym.records.processes import is_alive
+from training_gym.records.processes import ProcessIdentity, is_alive, this_process
 from training_gym.records.recorder import Recorder
 from training_gym.records.results import Exit, read_result, write_exit, write_result
 from training_gym.records.run_directory import RunDirectory
@@ -23,6 +26,7 @@ from training_gym.records.status import read_runner, run_status
 from training_gym.spec.bridge import run_sync
 from training_gym.spec.errors import GymError, PlatformError, RecordsError
 from training_gym.spec.job import Job, JobRef, Platform
+from training_gym.spec.run import RunSpec
 from training_gym.spec.settings import Settings
 
 RUNNER_ENDS_S = 15.0
@@ -41,6 +45,16 @@ class Intent(Settings):
     """Folder of the newest valid checkpoint; None: from the start."""
     deviations: tuple[str, ...] = ()
     """What differs from the run's first attempt."""
+    launcher: ProcessIdentity | None = None
+    """Who asks; if it dies before the answer is written, nobody else will ask."""
+
+
+def new_run_id(run: RunSpec) -> str:
+    """Sortable by time (UTC), readable, unique: `20260131-094210-haiku-3f7a`."""
+    words = re.sub(r"[^a-z0-9]+", "-", (run.name or Path(run.model).name).lower()).strip("-")
+    return (
+        f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{words[:40].strip('-') or 'run'}-{secrets.token_hex(2)}"
+    )
 
 
 def submit_attempt(
@@ -66,6 +80,7 @@ def submit_attempt(
         requested_at=time.time(),
         resumed_from=str(checkpoint.folder) if checkpoint is not None else None,
         deviations=differs,
+        launcher=this_process(),
     )
     if not _begun(folder, intent):
         raise PlatformError(

@@ -26,7 +26,7 @@ _REASONS: dict[StoppedBy, str] = {
     "stop": "stopped on request",
     "stop_now": "stopped at once on request",
     "cancel": "cancelled",
-    "platform": "ended by the platform",
+    "platform": "ended by SIGTERM from outside: the platform, or whoever may signal its processes",
 }
 
 

@@ -45,8 +45,3 @@ class ModelCard(Settings):
     def names(self) -> tuple[str, ...]:
         """Everything this model answers to."""
         return (self.name, *self.aliases, self.hub_id)
-
-    @property
-    def hub_only(self) -> bool:
-        """Whether the Hub is its only source."""
-        return self.package is None

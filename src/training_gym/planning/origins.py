@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Set
 from typing import Any
 
+from training_gym.spec.code import Code
 from training_gym.spec.plan import Origin
 from training_gym.spec.recipe import RECIPES
 from training_gym.spec.run import RunSpec
@@ -61,6 +62,8 @@ def _leaves(
 def _field_origin(value: Settings, name: str, whole: Origin, base: Settings | None) -> Origin:
     if name == "kind":  # never given by hand, but it is what the choice of the class decides
         return whole
+    if isinstance(value, Code) and value.kwargs is None and name == "kwargs":
+        return "default"
     if name not in value.model_fields_set or (whole == "default" and base is None):
         return "default"
     if base is not None and name in base.model_fields_set:

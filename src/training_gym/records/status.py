@@ -23,6 +23,9 @@ HEARTBEAT_S = 5.0
 LOST_AFTER_S = 300.0
 """Seconds of silence after which a job that cannot be asked counts as lost."""
 
+ORPHANED_AFTER_S = 15.0
+"""Seconds a job may take to show itself whose launcher died before the platform's answer."""
+
 
 def run_status(run: RunDirectory) -> RunStatus:
     """`queued`, `running`, `completed`, `stopped`, `failed` or `lost`."""
@@ -119,11 +122,14 @@ def _may_still_start(run: RunDirectory, attempt: int) -> bool:
     if (run.attempt(attempt) / "ref.json").exists():
         return True
     intent = run.attempt(attempt) / "intent.json"
+    launcher = (read_document_if_any(intent) or {}).get("launcher")
+    orphaned = launcher is not None and is_alive(ProcessIdentity.read(launcher)) is False
     asked = intent if intent.exists() else run.manifest_path
     try:
-        return time.time() - asked.stat().st_mtime < LOST_AFTER_S
+        waited = time.time() - asked.stat().st_mtime
     except FileNotFoundError:
         return False
+    return waited < (ORPHANED_AFTER_S if orphaned else LOST_AFTER_S)
 
 
 def _silence_s(run: RunDirectory, attempt: int) -> float:

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from training_gym.rewards.channel import receive_frame, send_frame
@@ -22,6 +23,9 @@ from training_gym.spec.errors import RewardError
 
 LOAD_TIMEOUT_S = 120.0
 """Seconds a worker has to start and import the user's code."""
+
+_LONGEST_LINE = 10_000
+"""Bytes of a printed line that are passed on at once."""
 
 _LOOK_S = 0.2
 """Seconds between looks at whether a silent worker still lives."""
@@ -38,9 +42,14 @@ class WorkerDied(Exception):
 class RewardProcess:
     """A worker that is started when first needed and replaced when it is gone."""
 
-    def __init__(self, hello: dict[str, Any]) -> None:
-        """`hello` names the rewards and where to find them."""
+    def __init__(self, hello: dict[str, Any], say: Callable[[str], None] | None = None) -> None:
+        """`hello` names the rewards and where to find them.
+
+        `say` receives each line that the user's code prints, from a thread of its own; None: it
+        goes to this process's stderr.
+        """
         self._hello = json.dumps(hello).encode()
+        self._say = say
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
         self._closed = False
@@ -114,10 +123,13 @@ class RewardProcess:
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
+                stderr=None if self._say is None else subprocess.PIPE,
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
                 env={**os.environ, INSIDE_JOB: "1"},
             )
+        if self._say is not None:
+            threading.Thread(target=_pass_on, args=(self._process, self._say), daemon=True).start()
         self._channel = ours
         if self._closed:
             self.kill()
@@ -166,6 +178,14 @@ class RewardProcess:
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         return _how(code)
+
+
+def _pass_on(process: subprocess.Popen[bytes], say: Callable[[str], None]) -> None:
+    """Read what a worker prints until it, and whatever it has started, is gone."""
+    assert process.stderr is not None
+    with process.stderr as lines:
+        for line in iter(lambda: lines.readline(_LONGEST_LINE), b""):
+            say(line.decode("utf-8", "backslashreplace").rstrip("\n"))
 
 
 def _wait_briefly(process: subprocess.Popen[bytes]) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -35,8 +35,17 @@ class RewardRunner:
         timeout_s: float,
         workers: int,
         source_root: Path | str | None = None,
+        say: Callable[[str], None] | None = None,
     ) -> None:
-        """`source_root` is the folder from which the user's modules are imported."""
+        """Nothing is started yet.
+
+        Args:
+            reward: What judges.
+            timeout_s: Seconds one call may take.
+            workers: Processes for synchronous functions.
+            source_root: Folder from which the user's modules are imported.
+            say: Receives each line a worker's code prints, from another thread; None: stderr.
+        """
         self._is_composed = isinstance(reward, WeightedReward)
         self._parts = (
             reward.parts
@@ -45,7 +54,7 @@ class RewardRunner:
         )
         self._timeout_s = timeout_s
         self._path = [str(Path(source_root).resolve()) if source_root else "", *sys.path]
-        self._processes = [RewardProcess(self._hello()) for _ in range(workers)]
+        self._processes = [RewardProcess(self._hello(), say) for _ in range(workers)]
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="rewards")
         self._idle: asyncio.Queue[RewardProcess] = asyncio.Queue()
         self._functions: list[RewardFunction | None] = []

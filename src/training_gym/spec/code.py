@@ -80,7 +80,12 @@ class Code(Settings):
         if isinstance(target, dict) and set(target) <= {"ref", "kwargs"} and "ref" in target:
             return cls.read(target)
         if isinstance(target, str):
-            return cls(ref=target)
+            return cls(ref=_named(target))
+        if not callable(target) and type(target).__module__ == "builtins":
+            raise SourceError(
+                f"{target!r:.60} is neither a function nor a class nor an instance of one",
+                fix="give the function itself, or its name as 'module:name'",
+            )
         if inspect.isfunction(target) or inspect.isclass(target):
             code = cls(ref=_address(target), kwargs=None)
         else:
@@ -102,11 +107,7 @@ class Code(Settings):
         """The object itself, imported if this process does not hold it; raises `SourceError`."""
         if self._target is not None:
             return self._target
-        module_name, _, qualname = self.ref.partition(":")
-        if not qualname:
-            raise SourceError(
-                f"{self.ref!r} does not name a function", fix="write it as 'module:name'"
-            )
+        module_name, _, qualname = _named(self.ref).partition(":")
         try:
             found: Any = import_definitions(module_name)
         except ModuleNotFoundError as error:
@@ -125,15 +126,17 @@ class Code(Settings):
 
 
 def _as_code(value: Any) -> Any:
-    if isinstance(value, Code):
-        return value
-    if callable(value) or isinstance(value, str | dict) or not isinstance(value, BaseModel):
-        return Code.of(value)
-    return Code.of(value)
+    return value if isinstance(value, Code) else Code.of(value)
 
 
 CodeRef = Annotated[Code, BeforeValidator(_as_code)]
 """A field that takes a function, class, instance or `"module:name"` and keeps a `Code`."""
+
+
+def _named(ref: str) -> str:
+    if not all(ref.partition(":")[::2]):
+        raise SourceError(f"{ref!r} does not name a function", fix="write it as 'module:name'")
+    return ref
 
 
 def main_module_name() -> str:

@@ -37,7 +37,7 @@ class Eval(Settings):
 class RunSpec(Settings):
     """Model, tasks, reward, recipe, compute: all that defines a run."""
 
-    model: str
+    model: str = Field(min_length=1)
     """Catalogue name, Hugging Face id, local folder or GGUF file."""
     dataset: DatasetSpec | None = None
     environment: CodeRef | None = None

@@ -41,6 +41,20 @@ class Settings(BaseModel):
         except ValidationError as error:
             raise spec_error(cls, error) from None
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name.startswith("_"):
+            super().__setattr__(name, value)
+            return
+        kind = type(self)
+        if name not in kind.model_fields:
+            raise SpecError(
+                f"{kind.__name__} has no field {name!r}", fix=did_you_mean(name, kind.model_fields)
+            )
+        raise SpecError(
+            f"{kind.__name__}.{name} cannot be set: values are frozen",
+            fix=f"make another one: value.changed({name}=…)",
+        )
+
     def changed(self, **values: Any) -> Self:
         """A validated copy with the given fields replaced and all fields set so far kept set."""
         kept = {name: getattr(self, name) for name in self.model_fields_set}
@@ -67,6 +81,12 @@ def spec_error(cls: type[BaseModel], error: ValidationError) -> SpecError:
         return SpecError(
             f"{where}: {context.get('tag')!r} is not one of the kinds",
             fix=did_you_mean(str(context.get("tag")), known),
+        )
+    if first["type"] in ("tuple_type", "list_type") and isinstance(first.get("input"), str):
+        given = first["input"]
+        return SpecError(
+            f"{where} = {_short(given)} is one text where several are taken",
+            fix=f"write {path[-1]}=[{_short(given)}]",
         )
     message = first["msg"].removeprefix("Value error, ")
     given = _short(first.get("input"))

@@ -99,6 +99,48 @@ def test_an_environment_may_judge_but_not_beside_a_reward(make: Make) -> None:
     assert codes(make(environment="envs:Silent")) == []
 
 
+class Bare:
+    pass
+
+
+class Blocking:
+    def run(self, task, policy, ctx):
+        return None
+
+
+class Demanding(Referee):
+    def __init__(self, size):
+        self.size = size
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        (Bare, "has no method run"),
+        (Blocking(), "run is not asynchronous"),
+        (Demanding, "cannot be made without size"),
+        (f"{__name__}:Absent", "has no 'Absent'"),
+    ],
+)
+def test_an_environment_that_cannot_play_is_refused(make: Make, environment, words) -> None:
+    subject = make(environment=environment)
+    [found] = [f for f in run_checks(subject) if f.code == "environment.unusable"]
+    assert words in found.message
+    assert found.fix
+
+
+def test_an_adapter_names_layers_that_exist(make: Make, folder: Path) -> None:
+    from safetensors.numpy import save_file
+
+    numpy = pytest.importorskip("numpy")
+    weights = {"model.layers.0.self_attn.q_proj.weight": numpy.zeros((2, 2), numpy.float32)}
+    save_file(weights, folder / "model" / "model.safetensors")
+    assert codes(make(recipe={"adapter": {"target_modules": ["q_proj", "all-linear"]}})) == []
+    subject = make(recipe={"adapter": {"target_modules": ["q_porj"]}})
+    [found] = [f for f in run_checks(subject) if f.code == "model.no_such_layer"]
+    assert (found.severity, found.fix) == ("error", "did you mean 'q_proj'?")
+
+
 def test_a_base_model_takes_no_conversations(make: Make, folder: Path) -> None:
     (folder / "model" / "chat_template.jinja").unlink()
     assert codes(make()) == ["model.no_chat_template"]

@@ -1,6 +1,8 @@
 """Rewards tried in a worker process, as preflight does."""
 
+import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from tests.unit.checks.conftest import Make
@@ -46,6 +48,20 @@ def test_the_output_that_a_reward_raised_on_is_named(make: Make) -> None:
     assert "reward 'picky'" in finding.message
     assert "when the model's answer was an empty output" in finding.message
     assert "What is" in finding.message
+
+
+def test_what_a_reward_prints_is_passed_on_and_not_to_the_terminal(
+    make: Make, folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "loud.py").write_text(
+        "def loud(episode):\n    print('\x1b[2J here')\n    return float(len(episode.completion))"
+    )
+    said: list[str] = []
+    findings = tried(dataclasses.replace(make(reward="loud:loud"), say=said.append))
+    assert findings == []
+    assert said
+    assert set(said) == {"loud prints: \x1b[2J here"}
+    assert capfd.readouterr() == ("", "")
 
 
 def test_rewards_that_tell_good_from_bad_give_no_finding(make: Make) -> None:

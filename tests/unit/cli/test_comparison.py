@@ -125,5 +125,13 @@ def test_hostile_verses_are_shown_as_text(trained):
     assert "a" * 999 not in shown.replace("\n", "").replace(" ", "")
 
 
+def test_three_examples_are_of_three_topics(trained):
+    pairs = [
+        Pair(f"t{n // 2}", "p", f"topic{n // 2}", f"old{n}", f"new{n}", 0, 1) for n in range(8)
+    ]
+    shown = drawn(changed(pairs=tuple(pairs)), trained)
+    assert [f"new{n}" in shown for n in range(8)] == [n in (0, 2, 4) for n in range(8)]
+
+
 def test_a_smoke_run_claims_nothing(trained):
     assert "It learned" not in drawn(compare(trained, "held_out"), trained, smoke=True)

@@ -4,12 +4,13 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from training_gym.cli.entry import wants_json
 from training_gym.cli.failures import RunFailed, exit_codes, report
-from training_gym.spec.errors import GymError, SpecError
+from training_gym.spec.errors import GymError, RecordsError, SpecError
 
 
 def test_no_arguments_show_the_help_on_stdout(command):
@@ -125,6 +126,24 @@ def test_a_reader_that_leaves_is_not_an_error(new_run, home):
     process.stderr.close()
     assert process.wait() in (0, 1)
     assert errors == b""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+def test_a_full_stdout_is_two_lines(new_run, home):
+    new_run("a")
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "training_gym.cli", "runs", "list"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert ended.returncode == RecordsError.exit_code
+    assert (
+        ended.stderr.splitlines()[0] == "error: stdout cannot be written: No space left on device"
+    )
+    assert len(ended.stderr.splitlines()) == 2
 
 
 def test_text_that_stdout_cannot_encode_is_escaped(new_run, home):

@@ -1,4 +1,6 @@
+import gc
 import hashlib
+import io
 import json
 from pathlib import Path
 
@@ -24,6 +26,20 @@ def message_of(root: Path, name: str, **settings) -> str:
     assert caught.value.fix
     assert len(str(caught.value).splitlines()) == 2
     return str(caught.value)
+
+
+TWICE = '{"$task": {"id": "t", "prompt": "%s", "split_key": "s"}}\n'
+
+
+@pytest.mark.parametrize("text", ['{"prompt": "a"}\nnot json\n', TWICE % "a" + TWICE % "b"])
+def test_a_file_is_closed_at_its_first_bad_row(tmp_path, text):
+    path = tmp_path / "t.jsonl"
+    path.write_text(text)
+    with pytest.raises(DataError) as caught:
+        tasks_of(tmp_path, path.name)
+    files = [found for found in gc.get_objects() if isinstance(found, io.FileIO)]
+    assert [file for file in files if file.name == str(path) and not file.closed] == []
+    assert caught.value.__traceback__ is not None  # which holds the readers' frames
 
 
 def test_the_same_rows_are_the_same_tasks_in_every_kind_of_file(tmp_path):

@@ -124,5 +124,15 @@ def test_all_code_of_a_definition_is_found(here: Path) -> None:
 def test_what_is_set_is_still_known_after_all_changes(here: Path) -> None:
     definition = defined(here, recipe={"num_steps": 3})
     assert definition.origins["recipe.num_steps"] == "user"
-    assert definition.origins["dataset.path"] == "user"
+    assert definition.origins["reward.ref"] == "user"
+    assert definition.origins["reward.kwargs"] == "default"
     assert definition.origins["evals"] == "default"
+
+
+def test_where_rows_in_memory_lie_is_not_the_users_choice(here: Path) -> None:
+    (here / "own.jsonl").write_text('{"prompt": "a"}\n')
+    definition = defined(here, dataset="own.jsonl", evals=[{"name": "e", "dataset": ["y"]}])
+    assert definition.origins["dataset.path"] == "user"
+    assert definition.origins["dataset.sha256"] == "planner"
+    assert definition.origins["evals.0.dataset.path"] == "planner"
+    assert definition.origins["evals.0.dataset.sha256"] == "planner"

@@ -12,12 +12,19 @@ import pytest
 
 from training_gym.launch import Run, TrainConfig
 from training_gym.platforms.local.platform import LocalPlatform
+from training_gym.records.checkpoints import CheckpointInfo, Position, write_checkpoint
 from training_gym.records.documents import read_document, write_document
 from training_gym.records.readers import read_stream
 from training_gym.records.recorder import Recorder
 from training_gym.records.run_directory import RunDirectory
 from training_gym.spec.episodes import Counters
-from training_gym.spec.errors import DataError, PlatformError, RecordsError
+from training_gym.spec.errors import (
+    CheckpointError,
+    DataError,
+    GymError,
+    PlatformError,
+    RecordsError,
+)
 from training_gym.spec.job import Job, JobRef
 from training_gym.testing.fake_engine import FakeEngine
 from training_gym.testing.fake_platform import FakePlatform
@@ -90,6 +97,72 @@ def test_a_stopped_run_is_resumed_in_its_own_folder(
     assert any(line.startswith("torch 0.0.1 →") for line in stated)
     events = [event for event in read_stream(directory, "events") if event["kind"] == "deviation"]
     assert events[0]["differs"] == stated
+
+
+def with_checkpoint(run: Run, step: int, batch: int) -> Path:
+    def fill(folder: Path) -> None:
+        (folder / "model.safetensors").write_bytes(b"weights")
+        (folder / "resume").mkdir()
+        (folder / "resume" / "trainer.pt").write_bytes(b"state")
+
+    info = CheckpointInfo(
+        counters=Counters(batch=batch, optimizer_step=step, policy_version=step),
+        position=Position(writer="engine", attempt=1, seq=7),
+    )
+    return write_checkpoint(RunDirectory(run.path), step, fill, info).folder
+
+
+def test_a_fork_is_a_run_of_its_own_that_goes_on_from_a_checkpoint(
+    config: TrainConfig, local: Callable[..., None]
+) -> None:
+    local()
+    run = config.launch()
+    run.wait(PATIENCE_S)
+    first, second = with_checkpoint(run, 4, 1), with_checkpoint(run, 8, 2)
+    fork = run.fork(4, sets=["recipe.optimizer.learning_rate=0.5", "name=hotter"])
+    assert fork.wait(PATIENCE_S).status == "completed"
+    assert fork.id != run.id
+    assert "hotter" in fork.id
+    manifest = RunDirectory(fork.path).manifest
+    assert manifest.parents == (run.id, str(first))
+    assert fork.plan.run.recipe.optimizer.learning_rate == 0.5
+    assert manifest.origins["recipe.optimizer.learning_rate"] == "user"
+    [copied] = fork.checkpoints()
+    assert copied.position is None
+    assert (copied.resume / "trainer.pt").read_bytes() == b"state"
+    intent = read_document(RunDirectory(fork.path).attempt(1) / "intent.json")
+    assert intent["resumed_from"] == str(copied.folder)
+    assert run.plan.run.recipe.optimizer.learning_rate != 0.5
+    assert run.fork().checkpoints()[0].step == 8
+    (second / "model.safetensors").write_bytes(b"weighty")
+    with pytest.raises(CheckpointError, match="does not match its hash"):
+        run.fork(8)
+
+
+@pytest.mark.parametrize(
+    ("step", "sets", "words"),
+    [
+        (5, [], "no checkpoint of step 5"),
+        (4, ["recipe.seed=1"], "cannot change recipe.seed"),
+        (4, ["model=other"], "cannot change model"),
+        (4, ["recipe.algorithm.kind=sft"], "cannot change recipe.algorithm.kind"),
+        (4, ["recipe.num_stepz=1"], "no field 'num_stepz'"),
+        (4, ["recipe.num_steps=1"], "nothing is left to train"),
+    ],
+)
+def test_what_a_fork_cannot_do_is_two_lines(
+    config: TrainConfig, local: Callable[..., None], step: int, sets: list[str], words: str
+) -> None:
+    local()
+    run = config.launch()
+    run.wait(PATIENCE_S)
+    with pytest.raises(CheckpointError, match="has no checkpoint to fork from"):
+        run.fork()
+    with_checkpoint(run, 4, 1)
+    with pytest.raises(GymError, match=words) as refused:
+        run.fork(step, sets=sets)
+    assert refused.value.fix
+    assert len(Run.all()) == 1
 
 
 def test_the_users_error_comes_back_as_it_was_raised(

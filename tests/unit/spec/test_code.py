@@ -62,6 +62,12 @@ def test_what_cannot_travel_is_refused_by_name(target, words):
         Code.of(target)
 
 
+@pytest.mark.parametrize("target", [3, [1], {"a": 1}, "just_a_name", "module:"])
+def test_what_is_no_code_is_refused(target):
+    with pytest.raises(SourceError, match="function"):
+        Code.of(target)
+
+
 @pytest.mark.parametrize("ref", ["no_such_module:f", "json:no_such_name", "json"])
 def test_a_reference_that_leads_nowhere_is_said(ref):
     with pytest.raises(SourceError) as caught:

@@ -1,7 +1,6 @@
 import math
 
 import pytest
-from pydantic import ValidationError
 
 from training_gym.spec.errors import SpecError
 from training_gym.spec.recipe import Recipe
@@ -35,6 +34,8 @@ def spec(**values):
         ({"evals": Eval(name="e", dataset=["b"])}, "evals = Eval(name='e'", "change"),
         ({"recipe": {"algorithm": "dapo"}}, "algorithm = 'dapo'", "DAPO()"),
         ({"dataset": None}, "a run needs dataset", "change"),
+        ({"model": ""}, "RunSpec.model = ''", "change"),
+        ({"tags": "a"}, "RunSpec.tags = 'a' is one text where several", "write tags=['a']"),
     ],
 )
 def test_a_wrong_definition_is_two_lines(values, message, fix):
@@ -52,8 +53,10 @@ def test_a_weight_is_finite(weight):
 
 
 def test_values_are_frozen():
-    with pytest.raises(ValidationError):
+    with pytest.raises(SpecError, match=r"Sampling\.temperature cannot be set: values are frozen"):
         Sampling().temperature = 2.0
+    with pytest.raises(SpecError, match="has no field 'temprature'"):
+        Sampling().temprature = 2.0
 
 
 def test_a_changed_copy_keeps_what_was_set_and_nothing_else():

@@ -9,7 +9,7 @@ import typer
 
 from training_gym.cli.options import AsJson, RunId
 
-FORMATS = ("html", "csv", "parquet", "chrome", "atif")
+FORMATS = ("html", "csv", "parquet", "chrome", "atif", "otlp")
 
 
 def export(
@@ -18,12 +18,20 @@ def export(
     to: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Where to; else export-RUN here.")
     ] = None,
+    endpoint: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="With otlp: post to this receiver's /v1/traces."),
+    ] = None,
+    content: Annotated[
+        bool, typer.Option("--content", help="With --endpoint: also what was said.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write a run in another format.
 
     html: one page to send to a colleague. csv, parquet: metrics, episodes and spans as tables.
-    chrome: a trace for Perfetto. atif: a trajectory file for each episode.
+    chrome: a trace for Perfetto. atif: a trajectory file for each episode. otlp: OpenTelemetry
+    GenAI spans, which --endpoint posts instead.
     """
     from training_gym.cli import output
     from training_gym.cli.failures import UsageError
@@ -35,9 +43,27 @@ def export(
     if chosen is None:
         raise UsageError(f"no format is called {format!r}", fix=did_you_mean(format, FORMATS))
     run = run_id_of(run_id)
+    if endpoint is not None:
+        _post(run, chosen, endpoint, content=content, as_json=as_json)
+        return
     files = export_run(open_index(), run, chosen, to or Path(f"export-{run}"))
     if as_json:
         output.emit("export/1", run_id=run, format=chosen, files=[str(file) for file in files])
         return
     for file in files:
         output.data(str(file))
+
+
+def _post(run: str, format: str, endpoint: str, *, content: bool, as_json: bool) -> None:
+    from training_gym.cli import output
+    from training_gym.cli.failures import UsageError
+    from training_gym.cli.views.common import open_index
+    from training_gym.records.export.otlp import post_otlp
+
+    if format != "otlp":
+        raise UsageError(f"--endpoint is not for {format}", fix="add --format otlp")
+    count = post_otlp(open_index(), run, endpoint, content=content)
+    if as_json:
+        output.emit("export/1", run_id=run, format=format, files=[])
+        return
+    output.say(f"posted in {count} requests to {endpoint}")

@@ -35,7 +35,10 @@ def status(
         rows: tuple[RunRow, ...] = (index.overview(run_id_of(run)).row,)
         left_out = 0
     else:
-        page = index.runs(RunQuery(tags=tuple(tag or ()), text=text, limit=limit))
+        query = RunQuery(tags=tuple(tag or ()), text=text, limit=limit)
+        page = index.runs(query)
+        while not all(row.indexed for row in page.runs):  # each listing reads some more
+            page = index.runs(query)
         rows, left_out = page.runs, page.total - len(page.runs)
     if as_json:
         for row in rows:
@@ -54,9 +57,9 @@ def status(
 
 def verdict_code(level: str) -> int:
     """Exit code of a verdict's level."""
-    from training_gym.cli.failures import RUN_CRITICAL, RUN_DEGRADED
+    from training_gym.cli.failures import HEALTH_CRITICAL, HEALTH_DEGRADED
 
-    return {"degraded": RUN_DEGRADED, "critical": RUN_CRITICAL}.get(level, 0)
+    return {"degraded": HEALTH_DEGRADED, "critical": HEALTH_CRITICAL}.get(level, 0)
 
 
 def _show(row: RunRow) -> None:

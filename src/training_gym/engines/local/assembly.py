@@ -56,7 +56,7 @@ class Assembly:
         self.requests = requests
         self.compute = Compute()
         self.activity = Activity(recorder)
-        self.judges: list[EpisodeJudge] = []
+        self._judge_of_training: EpisodeJudge | None = None
         self._runners: dict[str, RewardRunner] = {}
         self._stack = contextlib.AsyncExitStack()
 
@@ -114,7 +114,7 @@ class Assembly:
         return "adapter" if self.recipe.adapter is not None else "full"
 
     def _model_folder(self) -> Path:
-        return catalogue.resolve(self.spec.model)
+        return catalogue.resolve(self.spec.model, say=self.recorder.log)
 
     def _load(self, source: Path, checkpoint: Checkpoint | None) -> Network:
         """The network with the weights this attempt starts from."""
@@ -170,7 +170,9 @@ class Assembly:
         assert dataset is not None
         side = "train" if dataset.eval_fraction > 0 else "all"
         stream = data.TaskStream(
-            self._tasks(dataset, side, expected=self.run.manifest.data_sha256), self.recipe.seed
+            self._tasks(dataset, side, expected=self.run.manifest.data_sha256),
+            self.recipe.seed,
+            shuffle=dataset.shuffle,
         )
         if progress.tasks:
             stream.restore(progress.tasks)
@@ -188,6 +190,7 @@ class Assembly:
             )
         judge = await self._judge(self.spec.reward or data.own_reward(dataset))
         judge.num_judged, judge.num_failed = progress.num_judged, progress.num_failed
+        self._judge_of_training = judge
         return PolicyLearner(
             self.recipe,
             algorithm,
@@ -242,13 +245,8 @@ class Assembly:
             tasks=len(kept),
             too_long=dropped,
             sha256=found.sha256,
-            report=found.report.model_dump(),
+            report=found.report.changed(too_long=dropped).model_dump(),
         )
-        if not kept:
-            raise DataError(
-                f"none of {len(found.tasks)} prompts fits {limit} tokens",
-                fix="raise max_prompt_tokens or shorten the prompts",
-            )
         return kept
 
     def _prompt_tokens(self, task: Task) -> int:
@@ -268,9 +266,7 @@ class Assembly:
 
     async def _judge(self, reward: WeightedReward | Code | None) -> EpisodeJudge:
         rewards = None if reward is None else await self._reward_runner(reward)
-        judge = EpisodeJudge(rewards, self._reward_failed)
-        self.judges.append(judge)
-        return judge
+        return EpisodeJudge(rewards, self._reward_failed)
 
     async def _reward_runner(self, reward: WeightedReward | Code) -> RewardRunner:
         """One pool of workers for each different reward."""
@@ -292,11 +288,8 @@ class Assembly:
         )
 
     def _failures(self) -> tuple[int, int]:
-        training = self.judges[:1]
-        return (
-            sum(judge.num_judged for judge in training),
-            sum(judge.num_failed for judge in training),
-        )
+        judge = self._judge_of_training
+        return (0, 0) if judge is None else (judge.num_judged, judge.num_failed)
 
 
 @contextlib.asynccontextmanager

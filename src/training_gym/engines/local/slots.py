@@ -34,11 +34,6 @@ class SlotTable(Generic[R]):
         self.num_active = 0
         self._clock = 0
 
-    @property
-    def has_room(self) -> bool:
-        """Whether one more request can be admitted."""
-        return self.num_active < len(self.slots)
-
     def best_prefix(self, tokens: Sequence[int]) -> tuple[int, int]:
         """Row that shares the longest prefix with `tokens`, and its length; (-1, 0) for none."""
         best, length = -1, 0

@@ -83,7 +83,10 @@ class DemoAttempt:
             metrics["cost"] = self._shape.price_per_hour * spent / 3600
         every = self._shape.evaluate_every
         if every and step % every == 0 and step < self._shape.steps:
+            begun = self._clock.now
             metrics["eval/held_out"] = self.evaluate("during")
+            if "step_seconds" in metrics:
+                metrics["step_seconds"] += self._clock.now - begun
         self._engine.write("metrics", {"values": metrics})
         self._say(step, metrics)
         if step in (self._shape.steps, max(1, self._shape.steps // 2)):
@@ -125,6 +128,7 @@ class DemoAttempt:
             counters=counters,
         )
         self._span("evaluation", "evaluation", begun, self._clock.monotonic, counters)
+        self._span("generation", "evaluation", begun, self._clock.monotonic, counters)
         self._remember(phase, means, figure)
         return float(figure["mean"])
 

@@ -41,6 +41,8 @@ class Moment:
     repetition: float = 0.0
     """Chance that an answer says what another of its group says."""
     slowness: float = 1.0
+    form: float = 0.9
+    """Chance that an answer has the asked form."""
 
 
 def moment(shape: DemoShape, step: int, random: Random) -> Moment:
@@ -60,6 +62,7 @@ def moment(shape: DemoShape, step: int, random: Random) -> Moment:
         mismatch=max(0.001, random.gauss(0.004, 0.0006)),
         clipped=max(0.0, random.gauss(0.02, 0.005)),
         slowness=math.exp(random.gauss(0, 0.08)),
+        form=0.4 + 0.55 * learned,
     )
     sick = max(0.0, (progress - SICK_FROM) / (1 - SICK_FROM))
     return _spoil(healthy, shape.kind, sick, random) if sick > 0 else healthy

@@ -73,7 +73,7 @@ def definition(shape: DemoShape) -> RunSpec:
             num_steps=shape.steps,
             prompts_per_batch=max(1, shape.groups),
             group_size=shape.group_size,
-            max_response_tokens=1024,
+            max_response_tokens=256,
             optimizer=AdamW(learning_rate=rate),
             checkpoints=CheckpointPolicy(every=max(1, shape.steps // 2)),
             seed=shape.seed,

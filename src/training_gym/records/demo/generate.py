@@ -10,11 +10,13 @@ from typing import Any
 from training_gym.records.checkpoints import Position
 from training_gym.records.demo import documents
 from training_gym.records.demo.attempt import DemoAttempt
-from training_gym.records.demo.clock import Clock
+from training_gym.records.demo.clock import Clock, TimedWriter
 from training_gym.records.demo.plays import Player
 from training_gym.records.demo.shape import DemoShape
+from training_gym.records.health.replay import changes as replayed
 from training_gym.records.run_directory import RunDirectory
 from training_gym.records.vocabulary import write_vocabulary
+from training_gym.spec.episodes import Counters
 
 STUCK_S = 2400.0
 """How long the demo run that hangs does so before somebody stops it."""
@@ -44,6 +46,7 @@ def write_demo_run(
             attempt.hang(STUCK_S)
             break
     _finish(run, shape, attempt, stuck=stuck_at is not None)
+    _watch(run, attempt.number, clock)
     write_vocabulary(run, player.vocabulary.texts, replace=True)
     return run
 
@@ -73,6 +76,16 @@ def follow_demo_run(
             clock.now = max(clock.now, time.time())
     finally:
         _finish(run, shape, attempt, stuck=step < shape.steps)
+
+
+def _watch(run: RunDirectory, attempt: int, clock: Clock) -> None:
+    """Write the alerts that the job runner's watch would have raised, when it would have."""
+    writer = TimedWriter(run, "health", attempt, clock)
+    for alert in replayed(run):
+        clock.now = alert.updated_at
+        counters = Counters(batch=alert.last_step)
+        writer.write("alerts", alert.record(), counters=counters)
+    writer.close()
 
 
 def default_id(shape: DemoShape) -> str:

@@ -70,7 +70,7 @@ class Player:
         random = Random(f"group {self._shape.seed} {key}")
         skill = now.skill if stream == "train" else now.held_out_skill
         alike = stream == "train" and random.random() < now.agreement
-        right = [random.random() < skill for _ in range(size)]
+        right = [(random.random() < skill, random.random() < now.form) for _ in range(size)]
         if alike:
             right = [right[0]] * size
         copied = texts.answer(random, self._shape.answer_words, str(task.answer), padded=False)
@@ -95,20 +95,20 @@ class Player:
         place: tuple[str, int, str],
         now: Moment,
         counters: Counters,
-        right: bool,
+        achieved: tuple[bool, bool],
         copied: str | None,
         random: Random,
     ) -> Play:
         failed = random.random() < now.failed and place[2] == "train"
         words = max(1, round(self._shape.answer_words * now.length * random.uniform(0.7, 1.3)))
-        result = str(task.answer) if right else str(random.randint(1, 999))
+        result = str(task.answer) if achieved[0] else str(random.randint(1, 999))
         said = copied or texts.answer(random, words, result, padded=now.padding > 0)
         if self._shape.kind == "hostile":
             said = f"{texts.HOSTILE[random.randrange(len(texts.HOSTILE))]} {said}"
         turns = self._turns(task, said, failed, random)
         truncated = not failed and random.random() < now.truncated
         path, columns = self._tokens(task, turns, now, counters, random)
-        score = None if failed else self._score(right, words, truncated, now)
+        score = None if failed else self._score(achieved, words, truncated, now)
         outcome = Outcome(status="finished")
         if failed:
             outcome = Outcome(
@@ -140,9 +140,11 @@ class Player:
         called = texts.tool_turn(random.randint(2, 90), random.randint(2, 90), 1)
         return (*called, assistant(said))
 
-    def _score(self, right: bool, words: int, truncated: bool, now: Moment) -> Score:
-        correct = float(right)
-        shaped = 0.0 if truncated else 0.1
+    def _score(
+        self, achieved: tuple[bool, bool], words: int, truncated: bool, now: Moment
+    ) -> Score:
+        correct = float(achieved[0])
+        shaped = 0.0 if truncated else 0.2 * achieved[1]
         length = now.padding * min(1.0, words / LENGTH_REWARDED)
         components = {"correct": correct, "format": shaped}
         if now.padding:

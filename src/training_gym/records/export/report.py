@@ -5,7 +5,7 @@ All text is escaped, there is no script, and a policy forbids the page to load a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
@@ -154,7 +154,7 @@ def _episode(found: EpisodeDetail) -> str:
     return f"<details><summary>{escape(head)}</summary>{''.join(body)}</details>"
 
 
-def _said(message: Mapping[str, Any]) -> str:
+def _said(message: dict[str, Any]) -> str:
     from training_gym.records.index.episode_intake import text_of
 
     text = text_of(message)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from training_gym.records.health.history import Facts
+from training_gym.records.health.history import SINGLE_TURN, Facts
 from training_gym.records.run_directory import RunDirectory
 from training_gym.spec.errors import GymError
 from training_gym.spec.health import Health
@@ -22,7 +22,7 @@ def facts_of(run: RunDirectory) -> Facts:
     environment = _mapping(spec.get("environment"))
     bound = recipe.get("max_staleness", recipe.get("staleness"))
     return Facts(
-        environment=str(environment.get("ref") or ":single_turn").rpartition(":")[2],
+        environment=str(environment.get("ref") or SINGLE_TURN).rpartition(":")[2],
         weights={str(part.get("name")): float(part.get("weight", 1.0)) for part in parts},
         updates_per_batch=updates * passes,
         staleness_bound=float(bound) if isinstance(bound, int | float) else None,

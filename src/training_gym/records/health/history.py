@@ -17,6 +17,8 @@ RECENT_STEPS = 50
 REFERENCE = range(3, EARLY_STEPS + 1)
 """Steps whose median is the reference; the first two are not yet typical."""
 FEWEST_REFERENCES = 3
+SINGLE_TURN = "single_turn"
+"""What the environment of a run without one is called."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ class Clock:
 class Facts:
     """What a run's definition says that rules need."""
 
-    environment: str = "single_turn"
+    environment: str = SINGLE_TURN
     weights: Mapping[str, float] = field(default_factory=dict)
     """Weight of each part of a composed reward."""
     updates_per_batch: int = 1

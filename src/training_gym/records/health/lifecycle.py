@@ -59,6 +59,11 @@ class Gauge:
         self._clear = self._milder = self._age = 0
         return ended
 
+    def forget(self) -> None:
+        """Begin to count anew, because a resume has made void what was counted."""
+        self._streaks = dict.fromkeys(self._streaks, 0)
+        self._clear = self._milder = 0
+
     def _count(self, reading: Reading, step: int | None) -> None:
         rank = -1 if reading.severity is None else RANK[reading.severity]
         if rank >= 0 and not any(self._streaks.values()):

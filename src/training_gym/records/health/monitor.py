@@ -63,6 +63,9 @@ class Monitor:
             return list(self._apply("evaluation"))
         elif stream == "events":
             observer.event(record)
+            if record["kind"] == "attempt_started":
+                for gauge in self._gauges.values():
+                    gauge.forget()
         elif stream == "heartbeat" and observer.heartbeat(record):
             return list(self._apply("clock"))
         return []

@@ -110,6 +110,8 @@ class Plays:
     plays: tuple[Play, ...] = ()
     reported: Mapping[str, float] = field(default_factory=dict)
     """The step's metrics, for engines that record no episodes."""
+    steps: tuple[tuple[Play, ...], ...] = ()
+    """The plays by step, where they are of several: group names may return; empty: of one."""
 
     @cached_property
     def judged(self) -> tuple[Play, ...]:
@@ -124,9 +126,11 @@ class Plays:
     @cached_property
     def groups(self) -> tuple[tuple[Play, ...], ...]:
         """Judged plays by group; groups of one are left out."""
-        found: dict[str, list[Play]] = {}
-        for play in self.judged:
-            found.setdefault(play.group, []).append(play)
+        found: dict[tuple[int, str], list[Play]] = {}
+        for number, step in enumerate(self.steps or (self.plays,)):
+            for play in step:
+                if play.reward is not None:
+                    found.setdefault((number, play.group), []).append(play)
         return tuple(tuple(group) for group in found.values() if len(group) > 1)
 
     @cached_property
@@ -176,7 +180,8 @@ class Plays:
 
 def joined(parts: Sequence[Plays]) -> Plays:
     """Several steps' plays as one."""
-    return Plays(tuple(play for part in parts for play in part.plays))
+    steps = tuple(part.plays for part in parts)
+    return Plays(tuple(play for step in steps for play in step), steps=steps)
 
 
 def _spread(group: Sequence[Play]) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from training_gym.records.health.alerts import RANK, Alert, Level, Verdict, by_weight
+from training_gym.records.health.history import SINGLE_TURN
 
 FEWEST_STEPS = 3
 """Steps before which nothing can be said of what a run learns."""
@@ -49,7 +50,7 @@ def _of_alert(worst: Alert, live: list[Alert]) -> Verdict:
     since = "" if worst.first_step is None else f" since step {worst.first_step}"
     others = sum(alert.severity != "advice" for alert in live) - 1
     more = f", and {others} more" if others else ""
-    where = f" in {worst.environment}" if worst.environment else ""
+    where = f" in {worst.environment}" if worst.environment not in ("", SINGLE_TURN) else ""
     return Verdict(
         level=level,
         sentence=f"{word}: {worst.message}{where}{since}{more}",

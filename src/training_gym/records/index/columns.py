@@ -40,6 +40,8 @@ class _Lane:
     last_seq: int
     tokens: float
     rows: list[Row] = field(default_factory=list)
+    shapes: dict[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)
+    """Names of a record's metrics, and the same behind those of `AXES`."""
 
 
 def take_in(connection: sqlite3.Connection, records: Iterable[dict[str, Any]]) -> None:
@@ -91,7 +93,11 @@ def _row(record: dict[str, Any], values: dict[str, Any], lane: _Lane) -> Row:
             lane.tokens += number if math.isfinite(number) else 0.0
             break
     envelope = [_float(record.get(name)) for name in _ENVELOPE]
-    return (*AXES, *values), (*envelope, lane.tokens, *values.values())
+    own = tuple(values)
+    names = lane.shapes.get(own)
+    if names is None:
+        names = lane.shapes[own] = (*AXES, *own)
+    return names, [*envelope, lane.tokens, *values.values()]
 
 
 def _float(value: Any) -> float:

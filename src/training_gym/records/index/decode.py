@@ -24,13 +24,13 @@ NUMBERS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-i
 
 def record_of(line: bytes) -> dict[str, Any] | None:
     """The record a line holds; None: it is damaged. Raises `RecordsError` for a newer schema."""
-    if b"\\ud" in line or b"\\uD" in line:  # perhaps half a surrogate pair, which is no text
-        record = whole_characters(_standard(line))
+    try:
+        record = _loads(line)
+    except ValueError:
+        record = _standard(line)
     else:
-        try:
-            record = _loads(line)
-        except ValueError:
-            record = _standard(line)
+        if _loads is json.loads and b"\\ud" in line.lower():
+            record = whole_characters(record)  # half a pair, which orjson would have refused
     if not isinstance(record, dict):
         return None
     schema = record.get("schema")
@@ -61,7 +61,7 @@ def number_or_none(value: Any) -> float | None:
 
 def _standard(line: bytes) -> Any:
     try:
-        return json.loads(line.decode(errors="replace"))
+        return whole_characters(json.loads(line.decode(errors="replace")))
     except (ValueError, RecursionError):
         return None
 

@@ -49,12 +49,13 @@ def take_in(connection: sqlite3.Connection, stream: str, parts: Sequence[Part]) 
     if stream == "logs":
         _logs(connection, parts)
         return
+    if stream == "heartbeat":
+        _heartbeats(connection, [record for part in parts for record in part.records])
+        return
     for part in parts:
         for record in part.records:
             if stream == "spans":
                 _span(connection, record)
-            elif stream == "heartbeat":
-                _heartbeat(connection, record)
             elif stream == "tokens":
                 _remark(connection, record, "columns", part.segment_id)
             else:
@@ -100,12 +101,21 @@ def _remark(
     )
 
 
-def _heartbeat(connection: sqlite3.Connection, record: dict[str, Any]) -> None:
-    connection.execute(
+def _heartbeats(connection: sqlite3.Connection, records: Sequence[dict[str, Any]]) -> None:
+    """Keep each writer's newest."""
+    newest: dict[str, dict[str, Any]] = {}
+    for record in records:
+        known = newest.setdefault(str(record["writer"]), record)
+        if (record["attempt"], record["time"]) > (known["attempt"], known["time"]):
+            newest[str(record["writer"])] = record
+    connection.executemany(
         "INSERT INTO heartbeats VALUES (?, ?, ?, ?) ON CONFLICT (writer) DO UPDATE SET"
         " attempt = excluded.attempt, time = excluded.time, fields = excluded.fields"
         " WHERE (excluded.attempt, excluded.time) >= (heartbeats.attempt, heartbeats.time)",
-        (str(record["writer"]), record["attempt"], record["time"], own_fields(record)),
+        [
+            (writer, record["attempt"], record["time"], own_fields(record))
+            for writer, record in newest.items()
+        ],
     )
 
 

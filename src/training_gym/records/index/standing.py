@@ -60,6 +60,8 @@ def row_of(documents: Documents, connection: sqlite3.Connection | None) -> RunRo
         fields |= _from_index(documents, connection, fields)
     else:
         fields |= {"indexed": False}
+        if documents.status not in ("failed", "lost"):
+            fields |= {"level": "too_early", "verdict": "Not read yet"}
     # Ages come from the clock, so they are no part of what identifies the row.
     text = json.dumps(fields, sort_keys=True, default=str)
     fields["version"] = hashlib.sha256(text.encode()).hexdigest()[:12]

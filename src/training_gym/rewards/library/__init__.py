@@ -14,6 +14,7 @@ from training_gym.rewards.library.textual import ExactMatch, RegexMatch
 from training_gym.rewards.library.verse import (
     SyllablePattern,
     distinct_words,
+    fresh_words,
     lines,
     mentions,
     syllable_closeness,
@@ -31,6 +32,7 @@ __all__ = [
     "RegexMatch",
     "SyllablePattern",
     "distinct_words",
+    "fresh_words",
     "lines",
     "mentions",
     "syllable_closeness",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Sequence
 
 from pydantic import Field
 
@@ -74,6 +76,21 @@ def distinct_words(text: str) -> float:
     """Share of the words that differ from all words before them, from 0 to 1; 0 without words."""
     found = words(text)
     return len(set(found)) / len(found) if found else 0.0
+
+
+def fresh_words(texts: Sequence[str]) -> list[float]:
+    """For each text, how new its words are among all of them, from 0 to 1; 0 without words.
+
+    The mean over its words: one that stood in the text before counts 0, any other the share of
+    the remaining texts that lack it. A text alone gets its share of distinct words.
+    """
+    found = [words(text) for text in texts]
+    holders = Counter(word for each in found for word in set(each))
+    rest = len(texts) - 1
+    return [
+        sum(1 - (holders[word] - 1) / max(rest, 1) for word in set(each)) / max(len(each), 1)
+        for each in found
+    ]
 
 
 def mentions(text: str, topic: str) -> bool:
