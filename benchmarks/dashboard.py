@@ -85,7 +85,8 @@ def tensorboard(folder: Path, steps: int, metrics: int) -> Peer:
                "--port", str(port), "--host", "127.0.0.1"]  # fmt: skip
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     url = f"http://127.0.0.1:{port}/"
-    drawn = "[...document.querySelectorAll('scalar-card line-chart canvas, line-chart svg path')].length"
+    parts = "scalar-card line-chart canvas, line-chart svg path"
+    drawn = f"document.querySelectorAll('{parts}').length"
     return Peer("tensorboard", process, url, url + "#timeseries", drawn)
 
 
