@@ -285,10 +285,6 @@ SCHEMAS: dict[str, dict[str, str]] = {
         "kind": "what it shows",
         "path": "the run's folder",
     },
-    "dashboard/1": {
-        "url": "address to open; it carries the key",
-        "viewer_url": "address for others, who may read only",
-    },
     "doctor/1": {
         "healthy": "false if something keeps every run from working",
         "findings": "code, name, value, state (good, missing, broken) and fix of each",
