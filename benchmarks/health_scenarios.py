@@ -68,9 +68,9 @@ async def known(episode: Any) -> float:
 
 
 async def varied(episode: Any) -> float:
-    """Healthy: different letters, up to ten."""
+    """Healthy: different letters, up to six."""
     letters = {letter for letter in str(episode.completion) if letter.isalpha()}
-    return _whole(episode, min(len(letters), 10) / 10)
+    return _whole(episode, min(len(letters), 6) / 6)
 
 
 async def vowels(episode: Any) -> float:

@@ -35,7 +35,7 @@ from training_gym.spec.errors import show_without_traceback
 from training_gym.spec.findings import Finding
 from training_gym.spec.home import runs_directory
 from training_gym.spec.job import Job
-from training_gym.spec.plan import Architecture, Plan
+from training_gym.spec.plan import Plan
 from training_gym.spec.run import RunSpec
 
 __all__ = ["Prepared", "Run", "TrainConfig", "apply_sets", "load_definition", "prepare", "submit"]
@@ -132,10 +132,9 @@ def prepare(config: TrainConfig, *, say: Callable[[str], None] = to_stderr) -> P
         findings = run_checks(subject)
         _tell(findings, say)
         raise_errors(findings)
-        assert isinstance(subject.architecture, Architecture), "checks refuse what cannot be read"
         plan = planning.make_plan(
             definition.run,
-            subject.architecture,
+            subject.planned,
             run_sync(platforms.find(definition.run.compute.kind).probe()),
             definition.origins,
             longest_prompt_tokens=subject.longest_prompt_tokens,

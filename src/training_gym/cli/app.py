@@ -7,9 +7,21 @@ from typing import Annotated
 
 import typer
 
-from training_gym.cli import alerts, demo_run, doctor, explain, init, quickstart, train
+from training_gym.cli import (
+    alerts,
+    dashboard,
+    demo_run,
+    doctor,
+    explain,
+    init,
+    quickstart,
+    setup,
+    train,
+)
+from training_gym.cli.harbor import app as harbor
 from training_gym.cli.models import app as models
 from training_gym.cli.runs import app as runs
+from training_gym.cli.sandbox import app as sandbox
 from training_gym.cli.views import (
     changes,
     compare,
@@ -49,8 +61,12 @@ app.add_typer(runs, name="runs")
 app.command()(alerts.alerts)
 app.command()(explain.explain)
 app.add_typer(models, name="models")
+app.add_typer(harbor, name="harbor")
+app.add_typer(sandbox, name="sandbox")
 app.command()(init.init)
 app.command()(doctor.doctor)
+app.command()(dashboard.dashboard)
+app.command()(setup.setup)
 app.command("demo-run")(demo_run.demo_run)
 
 

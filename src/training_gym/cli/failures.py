@@ -18,6 +18,7 @@ WAIT_TIMEOUT = 23
 HEALTH_DEGRADED = 24
 HEALTH_CRITICAL = 25
 ENDED_BEFORE = 26
+UNSOUND = 27
 BUG = 70
 INTERRUPTED = 130
 
@@ -30,6 +31,7 @@ MEANINGS: dict[int, str] = {
     HEALTH_DEGRADED: "`alerts --fail-on warning`, `status --exit-code`: the verdict is degraded",
     HEALTH_CRITICAL: "`alerts --fail-on`, `status --exit-code`: the verdict is critical",
     ENDED_BEFORE: "the run ended before what `--until` waits for came true",
+    UNSOUND: "`harbor verify` found a task that is not sound, or could not run it",
     BUG: "a fault of Training Gym itself: a traceback is on stderr",
     INTERRUPTED: "Ctrl-C",
 }

@@ -40,6 +40,9 @@ TEMPLATES: dict[str, Template] = {
         "tasks that reasoning-gym generates and judges", ("reasoning.py",), ("reasoning",)
     ),
     "sft": Template("supervised fine-tuning on a csv file", ("sft_csv.py", "data/sft.csv")),
+    "code": Template(
+        "generated programming tasks, graded in sandboxes (Linux)", ("code_cases.py",)
+    ),
     "custom-environment": Template(
         "several turns in an environment of your own", ("custom_environment.py",)
     ),

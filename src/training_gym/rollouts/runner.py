@@ -176,6 +176,7 @@ class EpisodeRunner:
             score=None if outcome.status == "infrastructure_failed" else outcome.score,
             counters=counters,
             duration_s=time.monotonic() - started,
+            forks=record.forks,
         )
 
     async def _outcome(self, task: Task, policy: Policy, context: EpisodeContext) -> Outcome:

@@ -72,6 +72,8 @@ class Score(Settings):
     components: dict[str, float] = {}
     turns: tuple[float, ...] | None = None
     agents: dict[str, float] | None = None
+    details: dict[str, JsonValue] = {}
+    """What else the judge found, for people: failed cases, tampering, the tier of isolation."""
 
 
 class Counters(Settings):
@@ -105,6 +107,8 @@ class Episode(Settings):
     duration_s: float = 0.0
     retries: int = 0
     """Times this episode was played again after an infrastructure failure."""
+    forks: int = 0
+    """Requests whose history differed from the recorded tokens, so that a new path began."""
 
     @property
     def completion(self) -> str:

@@ -13,7 +13,8 @@ GymError
 ├── EngineError        the engine refuses or failed
 ├── PlatformError      the platform refuses or failed
 ├── RecordsError       a run's files are missing or unreadable
-└── CheckpointError    a checkpoint is missing, damaged or does not belong to the run
+├── CheckpointError    a checkpoint is missing, damaged or does not belong to the run
+└── SandboxError       a sandbox refused, failed or died (typed in spec.sandboxes)
 ```
 
 Anything else that escapes is our bug and shows a traceback.
@@ -135,6 +136,12 @@ class CheckpointError(GymError):
     """A checkpoint is missing, damaged or belongs to another run."""
 
     exit_code = 12
+
+
+class SandboxError(GymError):
+    """A sandbox could not be had, failed or died."""
+
+    exit_code = 13
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -6,7 +6,21 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from training_gym.spec.algorithms import DAPO, GRPO, SFT, Algorithm, DrGRPO
+from training_gym.spec.algorithms import (
+    CISPO,
+    DAPO,
+    DPO,
+    GRPO,
+    GSPO,
+    PPO,
+    RLOO,
+    SFT,
+    Algorithm,
+    Distill,
+    DrGRPO,
+    ReinforcePlusPlus,
+    SimPO,
+)
 from training_gym.spec.errors import SpecError, did_you_mean
 from training_gym.spec.sampling import Sampling
 from training_gym.spec.settings import Settings
@@ -82,14 +96,31 @@ def _as_engine(value: Any) -> Any:
 EngineSpec = Annotated[LocalEngine, BeforeValidator(_as_engine)]
 
 
+_ALGORITHM_NAMES: dict[str, type[Settings]] = {
+    "grpo": GRPO,
+    "dr-grpo": DrGRPO,
+    "dapo": DAPO,
+    "gspo": GSPO,
+    "cispo": CISPO,
+    "rloo": RLOO,
+    "reinforce++": ReinforcePlusPlus,
+    "ppo": PPO,
+    "distill": Distill,
+    "sft": SFT,
+    "dpo": DPO,
+    "simpo": SimPO,
+}
+
+
 def _no_name(value: Any) -> Any:
     if isinstance(value, str):
-        known = {"grpo": GRPO, "dr-grpo": DrGRPO, "dapo": DAPO, "sft": SFT}
-        kind = known.get(value.lower())
-        wanted = "one of " + ", ".join(f"{k.__name__}()" for k in known.values())
+        kind = _ALGORITHM_NAMES.get(value.lower().replace("_", "-"))
+        wanted = "one of " + ", ".join(f"{k.__name__}()" for k in _ALGORITHM_NAMES.values())
+        if kind is not None:
+            wanted = "Distill(teacher=…)" if kind is Distill else f"{kind.__name__}()"
         raise SpecError(
             f"algorithm = {value!r} is a name, not an algorithm",
-            fix=f"give {wanted if kind is None else kind.__name__ + '()'}",
+            fix=f"give {wanted}",
         )
     return value
 
@@ -135,17 +166,33 @@ class Recipe(Settings):
         return self.prompts_per_batch * self.group_size
 
 
+def _of_answers(name: str, algorithm: Algorithm, learning_rate: float) -> Recipe:
+    return Recipe(
+        name=name,
+        algorithm=algorithm,
+        group_size=1,
+        prompts_per_batch=16,
+        optimizer=AdamW(learning_rate=learning_rate),
+    )
+
+
 RECIPES: dict[str, Recipe] = {
     "grpo": Recipe(name="grpo"),
     "dr-grpo": Recipe(name="dr-grpo", algorithm=DrGRPO()),
     "dapo": Recipe(name="dapo", algorithm=DAPO()),
-    "sft": Recipe(
-        name="sft",
-        algorithm=SFT(),
-        group_size=1,
-        prompts_per_batch=16,
-        optimizer=AdamW(learning_rate=1e-5),
+    "gspo": Recipe(name="gspo", algorithm=GSPO()),
+    "cispo": Recipe(name="cispo", algorithm=CISPO()),
+    "rloo": Recipe(name="rloo", algorithm=RLOO()),
+    "reinforce++": Recipe(
+        name="reinforce++", algorithm=ReinforcePlusPlus(), prompts_per_batch=32, group_size=1
     ),
+    "reinforce++-baseline": Recipe(
+        name="reinforce++-baseline", algorithm=ReinforcePlusPlus(group_baseline=True)
+    ),
+    "ppo": Recipe(name="ppo", algorithm=PPO(), prompts_per_batch=32, group_size=1),
+    "sft": _of_answers("sft", SFT(), 1e-5),
+    "dpo": _of_answers("dpo", DPO(), 1e-6),
+    "simpo": _of_answers("simpo", SimPO(), 1e-6),
 }
 """Recipes by name, for `recipe="grpo"`."""
 

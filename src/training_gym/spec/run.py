@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
-from training_gym.spec.algorithms import SFT
+from training_gym.spec.algorithms import GivenAnswers
 from training_gym.spec.code import CodeRef
 from training_gym.spec.compute import ComputeSpec, LocalTarget
 from training_gym.spec.datasets import DatasetSpec
@@ -83,8 +83,11 @@ class RunSpec(Settings):
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
             raise ValueError(f"two evaluations are called {twice!r}")
-        if isinstance(self.recipe.algorithm, SFT) and self.environment is not None:
-            raise ValueError("supervised training plays no episodes: leave environment out")
+        if isinstance(self.recipe.algorithm, GivenAnswers) and self.environment is not None:
+            kind = self.recipe.algorithm.__class__.__name__
+            raise ValueError(
+                f"with given answers ({kind}) no episodes are played: leave environment out"
+            )
         for hook in self.health.webhooks:
             if hook.url_secret is not None and hook.url_secret not in self.secrets:
                 raise ValueError(f"url_secret {hook.url_secret!r} is not among secrets")

@@ -10,19 +10,23 @@ from typing import Any
 import torch
 
 from training_gym import data
+from training_gym.engines.local.companions import load_companions
 from training_gym.engines.local.compute import Compute
 from training_gym.engines.local.evaluations import Evaluations, Suite
 from training_gym.engines.local.imitation import ImitationLearner
 from training_gym.engines.local.learning import PolicyLearner, training_sampling
 from training_gym.engines.local.loop import Learner, Loop, WeightsKind, read_progress
 from training_gym.engines.local.network import Network
+from training_gym.engines.local.objectives import updates_per_batch
 from training_gym.engines.local.preparation import load_environment, prepare_torch
 from training_gym.engines.local.requests import Requests
 from training_gym.engines.local.sampler import LocalSampler
 from training_gym.engines.local.state import Progress
 from training_gym.engines.local.trainer import LocalTrainer
+from training_gym.engines.local.translation import translation_for
 from training_gym.engines.local.watched import Watched
 from training_gym.models import catalogue
+from training_gym.models.base_weights import base_sha256
 from training_gym.models.weights import load_codec, load_model, save_model
 from training_gym.records.activity import Activity
 from training_gym.records.checkpoints import Checkpoint, latest_valid, require_whole
@@ -31,7 +35,7 @@ from training_gym.records.run_directory import RunDirectory
 from training_gym.rewards import RewardRunner
 from training_gym.rollouts.judging import EpisodeJudge
 from training_gym.rollouts.runner import EpisodeRunner, Limits
-from training_gym.spec.algorithms import SFT
+from training_gym.spec.algorithms import GivenAnswers
 from training_gym.spec.code import Code
 from training_gym.spec.datasets import Dataset
 from training_gym.spec.episodes import Episode
@@ -55,8 +59,8 @@ class Assembly:
         self.recorder = recorder
         self.requests = requests
         self.compute = Compute()
-        self.activity = Activity(recorder)
         self._judge_of_training: EpisodeJudge | None = None
+        self.activity = Activity(recorder)
         self._runners: dict[str, RewardRunner] = {}
         self._stack = contextlib.AsyncExitStack()
 
@@ -78,6 +82,9 @@ class Assembly:
             deterministic=self.recipe.engine.deterministic,
         )
         self._stack.push_async_callback(self.sampler.close)
+        self.companions = await self.compute.run(
+            load_companions, self.recipe, self.network, self.codec, start=self._start() or source
+        )
         self.activity.watch(self.sampler, generate="generation", update_weights="sync")
         self.trainer = self._make_trainer(source)
         self.activity.watch(self.trainer, step="training")
@@ -97,6 +104,7 @@ class Assembly:
             recorder=self.recorder,
             requests=self.requests,
             weights_kind=self._weights_kind,
+            base_sha256=lambda: base_sha256(source) if self.recipe.adapter else None,
             failures=self._failures,
             start_cold=self.sampler.forget,
             saved=checkpoint,
@@ -132,7 +140,9 @@ class Assembly:
         network = Network(model, autocast=autocast)
         model.eval()
         difference = network.check_parity()
-        self.recorder.event("model_loaded", folder=str(folder), parity=difference)
+        self.recorder.event(
+            "model_loaded", folder=str(folder), parity=difference, packs=network.packs
+        )
         return network
 
     def _start(self) -> Path | None:
@@ -142,10 +152,6 @@ class Assembly:
         return require_whole(Path(self.spec.resume_from_checkpoint)).folder
 
     def _make_trainer(self, source: Path) -> LocalTrainer:
-        per_batch = (
-            1 if isinstance(self.recipe.algorithm, SFT) else self.recipe.optimizer_steps_per_batch
-        )
-
         def save_weights(folder: Path) -> None:
             save_model(self.network.model, source, folder)
 
@@ -153,8 +159,9 @@ class Assembly:
             self.network,
             self.recipe,
             token_budget=self.plan.token_budget,
-            total_steps=self.recipe.num_steps * per_batch,
+            total_steps=self.recipe.num_steps * updates_per_batch(self.recipe),
             save_weights=save_weights,
+            companions=self.companions,
         )
 
     def _restore(self, checkpoint: Checkpoint | None) -> Progress:
@@ -178,7 +185,7 @@ class Assembly:
             stream.restore(progress.tasks)
         self.activity.watch(stream, take="data")
         algorithm = self.recipe.algorithm
-        if isinstance(algorithm, SFT):
+        if isinstance(algorithm, GivenAnswers):
             return ImitationLearner(
                 self.recipe,
                 tasks=stream,
@@ -201,6 +208,9 @@ class Assembly:
             trainer=self.trainer,
             compute=self.compute,
             on_episode=self.recorder.episode,
+            translation=translation_for(
+                self.spec, self.companions, self.codec, token_budget=self.plan.token_budget
+            ),
         )
 
     async def _suite(self, evaluation: Eval) -> Suite:

@@ -20,22 +20,22 @@ import torch
 import torch.nn.functional as F
 
 from training_gym.engines.local.cache import SlotCache
+from training_gym.engines.local.kernels import (
+    LayerOptions,
+    attend_explicitly,
+    attend_segment,
+    causal_mask,
+)
+from training_gym.engines.local.recurrent_states import (
+    PackedStates,
+    SlotStates,
+    States,
+    Wave,
+    make_waves,
+)
 
 IMPLEMENTATION = "training_gym"
 """Name under which the attention is registered with `transformers`."""
-
-
-@dataclass(frozen=True)
-class LayerOptions:
-    """What one layer asks of attention."""
-
-    layer: int
-    scaling: float
-    window: int | None = None
-    """Keys further back than this are not seen (sliding window)."""
-    softcap: float | None = None
-    sinks: torch.Tensor | None = None
-    """Per head, a logit that takes part in the softmax and has no value (gpt-oss)."""
 
 
 class Layout(Protocol):
@@ -45,6 +45,14 @@ class Layout(Protocol):
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: LayerOptions
     ) -> torch.Tensor:
         """Attend; query (1, H, N, D), key and value (1, K, N, D), result (1, H, N, D)."""
+        ...
+
+    def waves(self, device: torch.device) -> Sequence[Wave]:
+        """See `recurrence.RecurrentLayout`."""
+        ...
+
+    def states(self, layer: int) -> States:
+        """See `recurrence.RecurrentLayout`."""
         ...
 
 
@@ -66,6 +74,7 @@ class PackedLayout:
 
     segments: tuple[Segment, ...]
     _masks: dict[tuple[int, int, int | None], torch.Tensor | None] = field(default_factory=dict)
+    _waves: tuple[Wave, ...] | None = None
 
     def attention(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: LayerOptions
@@ -82,9 +91,24 @@ class PackedLayout:
             starts = [*segment.prefix, segment.start]
             mask = self._mask(segment, options.window, query.device)
             outputs.append(
-                _attend(own, _joined(keys, starts), _joined(values, starts), mask, options)
+                attend_segment(own, _joined(keys, starts), _joined(values, starts), mask, options)
             )
         return torch.cat(outputs, dim=2) if len(outputs) > 1 else outputs[0]
+
+    def waves(self, device: torch.device) -> Sequence[Wave]:
+        """See `recurrence.RecurrentLayout`."""
+        if self._waves is None:
+            self._waves = make_waves(
+                [segment.start for segment in self.segments],
+                [segment.length for segment in self.segments],
+                [len(segment.prefix) for segment in self.segments],
+                device,
+            )
+        return self._waves
+
+    def states(self, layer: int) -> States:
+        """See `recurrence.RecurrentLayout`."""
+        return PackedStates(self.segments)
 
     def _mask(
         self, segment: Segment, window: int | None, device: torch.device
@@ -111,7 +135,10 @@ class SlotLayout:
     """New tokens per row, in the order they are packed."""
     starts: tuple[int, ...]
     """Tokens each row already holds."""
+    adapters: tuple[str, ...] = ()
+    """The adapter of each row; none: that of the network."""
     _masks: dict[tuple[int, int | None], torch.Tensor | None] = field(default_factory=dict)
+    _waves: tuple[Wave, ...] | None = None
 
     def attention(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: LayerOptions
@@ -126,11 +153,23 @@ class SlotLayout:
         ):
             new = slice(offset, offset + length)
             offset += length
-            self.cache.write(options.layer, row, start, key[0, :, new], value[0, :, new])
+            if not options.shares:
+                self.cache.write(options.layer, row, start, key[0, :, new], value[0, :, new])
             keys, values = self.cache.read(options.layer, row, start + length)
             mask = self._prefill_mask(index, options.window, query.device)
-            outputs.append(_attend(query[:, :, new], keys, values, mask, options))
+            outputs.append(attend_segment(query[:, :, new], keys, values, mask, options))
         return torch.cat(outputs, dim=2) if len(outputs) > 1 else outputs[0]
+
+    def waves(self, device: torch.device) -> Sequence[Wave]:
+        """See `recurrence.RecurrentLayout`."""
+        if self._waves is None:
+            places = [sum(self.lengths[:index]) for index in range(len(self.lengths))]
+            self._waves = make_waves(places, self.lengths, [0] * len(places), device)
+        return self._waves
+
+    def states(self, layer: int) -> States:
+        """See `recurrence.RecurrentLayout`."""
+        return SlotStates(self, layer)
 
     @property
     def is_decode(self) -> bool:
@@ -155,9 +194,10 @@ class SlotLayout:
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: LayerOptions
     ) -> torch.Tensor:
         num_rows = len(self.rows)
-        self.cache.append(
-            options.layer, self.starts, key[0].transpose(0, 1), value[0].transpose(0, 1)
-        )
+        if not options.shares:
+            self.cache.append(
+                options.layer, self.starts, key[0].transpose(0, 1), value[0].transpose(0, 1)
+            )
         longest = max(self.starts) + 1
         keys, values = self.cache.active(options.layer, num_rows, longest)
         _, num_heads, _, head_dim = query.shape
@@ -167,7 +207,7 @@ class SlotLayout:
         mask = self._decode_mask(longest, options.window, query.device)
         if options.sinks is not None or options.softcap is not None:
             sinks = None if options.sinks is None else options.sinks.view(1, num_kv, -1, 1)
-            output = _explicit(grouped, keys, values, mask, options, sinks)
+            output = attend_explicitly(grouped, keys, values, mask, options, sinks)
         else:
             output = F.scaled_dot_product_attention(
                 grouped, keys, values, attn_mask=mask, scale=options.scaling
@@ -190,16 +230,6 @@ class SlotLayout:
         return self._masks[-1, window]
 
 
-def causal_mask(start: int, total: int, window: int | None, device: torch.device) -> torch.Tensor:
-    """Who sees whom: queries at positions start…total-1, keys at 0…total-1; True is seen."""
-    queries = torch.arange(start, total, device=device).view(-1, 1)
-    keys = torch.arange(total, device=device).view(1, -1)
-    seen = keys <= queries
-    if window is not None:
-        seen &= keys > queries - window
-    return seen
-
-
 def attend(
     module: torch.nn.Module,
     query: torch.Tensor,
@@ -215,8 +245,10 @@ def attend(
     **_: object,
 ) -> tuple[torch.Tensor, None]:
     """The function registered with `transformers`; result (1, N, H, D)."""
+    shares = getattr(module, "is_kv_shared_layer", False)
     options = LayerOptions(
-        layer=int(module.layer_idx),  # type: ignore[arg-type]
+        layer=int(module.layer_idx if not shares else module.kv_source_layer),  # type: ignore[arg-type]
+        shares=bool(shares),
         scaling=scaling,
         window=sliding_window,
         softcap=softcap,
@@ -232,6 +264,21 @@ def register() -> None:
     AttentionInterface.register(IMPLEMENTATION, attend)
 
 
+def link_shared_layers(model: torch.nn.Module) -> None:
+    """Tell layers that attend to another layer's keys and values whose these are (Gemma 4).
+
+    The last layer of a kind that has its own stores them for all later layers of that kind.
+    """
+    owners: dict[str, int] = {}
+    for module in model.modules():
+        if not hasattr(module, "is_kv_shared_layer"):
+            continue
+        if module.is_kv_shared_layer:
+            module.kv_source_layer = owners[module.layer_type]  # type: ignore[assignment,index]
+        else:
+            owners[module.layer_type] = int(module.layer_idx)  # type: ignore[arg-type,index]
+
+
 def _by_start(
     segments: Sequence[Segment], parts: Sequence[torch.Tensor]
 ) -> dict[int, torch.Tensor]:
@@ -242,51 +289,3 @@ def _joined(parts: dict[int, torch.Tensor], starts: Sequence[int]) -> torch.Tens
     if len(starts) == 1:
         return parts[starts[0]]
     return torch.cat([parts[start] for start in starts], dim=2)
-
-
-def _attend(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    mask: torch.Tensor | None,
-    options: LayerOptions,
-) -> torch.Tensor:
-    """One segment: query (1, H, n, D), key and value (1, K, m, D); mask None is plainly causal."""
-    if options.sinks is not None or options.softcap is not None:
-        repeats = query.shape[1] // key.shape[1]
-        key = key.repeat_interleave(repeats, dim=1)
-        value = value.repeat_interleave(repeats, dim=1)
-        if mask is None:
-            mask = causal_mask(0, key.shape[2], None, query.device)
-        sinks = None if options.sinks is None else options.sinks.view(1, -1, 1, 1)
-        return _explicit(query, key, value, mask, options, sinks)
-    return F.scaled_dot_product_attention(
-        query,
-        key,
-        value,
-        attn_mask=mask,
-        is_causal=mask is None,
-        scale=options.scaling,
-        enable_gqa=query.shape[1] != key.shape[1],
-    )
-
-
-def _explicit(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    mask: torch.Tensor | None,
-    options: LayerOptions,
-    sinks: torch.Tensor | None,
-) -> torch.Tensor:
-    """Attention written out, for what the fused kernel does not know."""
-    scores = torch.matmul(query, key.transpose(2, 3)) * options.scaling
-    if options.softcap is not None:
-        scores = torch.tanh(scores / options.softcap) * options.softcap
-    if mask is not None:
-        scores = scores.masked_fill(~mask, float("-inf"))
-    if sinks is None:
-        return torch.matmul(torch.softmax(scores.float(), dim=-1).to(value.dtype), value)
-    column = sinks.expand(scores.shape[0], -1, scores.shape[2], 1).to(scores.dtype)
-    weights = torch.softmax(torch.cat([scores, column], dim=-1).float(), dim=-1)
-    return torch.matmul(weights[..., :-1].to(value.dtype), value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from training_gym.spec.algorithms import SFT, PolicyGradient
+from training_gym.spec.algorithms import GivenAnswers
 from training_gym.spec.engine import Support, SupportReport
 from training_gym.spec.job import Job, NodeGroup, Tap
 from training_gym.spec.plan import Plan
@@ -15,7 +15,7 @@ _SAMPLED_ONLY = ("group_size", "max_turns", "episode_timeout_s", "optimizer_step
 """Settings that mean nothing where no episodes are played to learn from."""
 
 _EPISODES_ONLY = ("sampling", "max_response_tokens", "reward_timeout_s", "reward_workers")
-"""Settings that supervised training needs for its evaluations only."""
+"""Settings that learning from given answers needs for its evaluations only."""
 
 
 ENVIRONMENT = {
@@ -36,10 +36,10 @@ class LocalEngine:
     def supports(self, run: RunSpec) -> SupportReport:
         """See `spec.engine.Engine`. Settings nobody set are not reported."""
         recipe = run.recipe
-        if isinstance(recipe.algorithm, SFT):
+        if isinstance(recipe.algorithm, GivenAnswers):
             entries = tuple(_supervised(run))
         else:
-            entries = tuple(_reinforced(recipe, recipe.algorithm))
+            entries = tuple(_reinforced(recipe))
         return SupportReport(engine=self.name, entries=(*entries, *_device(recipe)))
 
     def render(self, plan: Plan, run_id: str, attempt: int) -> Job:
@@ -76,19 +76,19 @@ def _supervised(run: RunSpec) -> Iterator[Support]:
             yield Support(
                 path=f"recipe.{name}",
                 verdict="refused",
-                reason=f"{name}={value!r:.40} has no effect in supervised training",
+                reason=f"{name}={value!r:.40} has no effect where answers are given",
                 fix=f"leave {name} out",
             )
     if run.reward is not None and not run.evaluations:
         yield Support(
             path="reward",
             verdict="refused",
-            reason="supervised training uses no reward, and there is no evaluation that would",
+            reason="given answers need no reward, and there is no evaluation that would use one",
             fix="leave reward out, or add eval_dataset=…",
         )
 
 
-def _reinforced(recipe: Recipe, algorithm: PolicyGradient) -> Iterator[Support]:
+def _reinforced(recipe: Recipe) -> Iterator[Support]:
     sampling = recipe.sampling
     if sampling.temperature == 0:
         yield Support(

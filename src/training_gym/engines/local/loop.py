@@ -53,6 +53,7 @@ class Loop:
         recorder: Recorder,
         requests: Requests,
         weights_kind: WeightsKind,
+        base_sha256: Callable[[], str | None],
         failures: Callable[[], tuple[int, int]],
         start_cold: Callable[[], Awaitable[None]],
         saved: Checkpoint | None = None,
@@ -73,6 +74,7 @@ class Loop:
         self._recorder = recorder
         self._requests = requests
         self._weights_kind = weights_kind
+        self._base_sha256 = base_sha256
         self._failures = failures
         self._start_cold = start_cold
         self._saved = saved
@@ -153,6 +155,7 @@ class Loop:
         self._recorder.flush(sync=True)
         info = CheckpointInfo(
             kind=self._weights_kind,
+            base_sha256=self._base_sha256(),
             counters=self.progress.counters,
             position=self._recorder.position(),
         )

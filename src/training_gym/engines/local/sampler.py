@@ -23,7 +23,8 @@ from training_gym.engines.local.compute import Compute
 from training_gym.engines.local.draws import Draw, draw, stream_of, uniform
 from training_gym.engines.local.head import chunked_logprobs
 from training_gym.engines.local.network import Network
-from training_gym.engines.local.slots import SlotTable, common_prefix
+from training_gym.engines.local.slots import SlotTable
+from training_gym.models.weights.adapters import replace_adapter
 from training_gym.spec.errors import EngineError
 from training_gym.spec.sampling import (
     Completion,
@@ -44,6 +45,7 @@ class Request:
     sampling: Sampling
     key: SampleKey
     session: str | None
+    adapter: str
     future: asyncio.Future[Completion]
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
@@ -86,7 +88,7 @@ class LocalSampler:
         self._network = network
         self._codec = codec
         self._compute = compute
-        self._table: SlotTable[Request] = SlotTable(slots)
+        self._table: SlotTable[Request] = SlotTable(slots, stateful=network.is_stateful)
         self._max_sequence_tokens = max_sequence_tokens
         self._prefill_tokens = prefill_tokens
         self._deterministic = deterministic
@@ -95,6 +97,8 @@ class LocalSampler:
         self._wake = asyncio.Event()
         self._driver: asyncio.Task[None] | None = None
         self.version = 0
+        """Of the weights; adapters that were updated by name have their own."""
+        self._versions: dict[str, int] = {}
         self.statistics = SamplerStatistics()
 
     async def generate(
@@ -112,10 +116,6 @@ class LocalSampler:
                 "the embedded engine samples text only, the prompt has media",
                 fix="remove the images or choose an engine that takes them",
             )
-        if adapter is not None:
-            raise EngineError(
-                f"no adapter is called {adapter!r} in this sampler", fix="leave adapter out"
-            )
         if not prompt.token_ids:
             raise EngineError("the prompt has no tokens", fix="give the task a prompt")
         if sampling.max_tokens is None:
@@ -127,6 +127,7 @@ class LocalSampler:
             sampling,
             key,
             session,
+            self._network.route(adapter),
             asyncio.get_running_loop().create_future(),
             stream=stream_of(key),
         )
@@ -142,9 +143,30 @@ class LocalSampler:
         return [await self._compute.run(self._score, tuple(ids)) for ids in sequences]
 
     async def update_weights(self, update: WeightUpdate) -> None:
-        """The network's weights have changed in place: forget what was cached under the old."""
-        await self.forget()
-        self.version = update.version
+        """Weights have changed in place, or an adapter lies in the folder `update.source`.
+
+        What was cached under the old ones is forgotten; other adapters' rows stay warm.
+
+        Raises:
+            EngineError: the update names a source of whole weights, or no adapter of this model.
+            ModelError: the folder's adapter cannot be used.
+        """
+        if update.adapter is None and update.source != "memory":
+            raise EngineError(
+                f"whole weights cannot be taken from {update.source!r} while sampling",
+                fix="load the model anew, or update an adapter",
+            )
+        if update.source != "memory":
+            await self._compute.run(
+                replace_adapter, self._network.model, update.source, update.adapter
+            )
+        if update.adapter is None:
+            await self.forget()
+            self.version, self._versions = update.version, {}
+            return
+        adapter = self._network.route(update.adapter)
+        await self._compute.run(self._table.forget, adapter)
+        self._versions[adapter] = update.version
 
     async def forget(self) -> None:
         """Drop what is warm, as if the process had just started.
@@ -226,7 +248,7 @@ class LocalSampler:
             if not request.future.done():
                 request.future.set_exception(error)
         self._waiting.clear()
-        self._table = SlotTable(len(self._table.slots))
+        self._table = SlotTable(len(self._table.slots), stateful=self._network.is_stateful)
 
     def _retire(self, request: Request) -> None:
         self._table.retire(request.row)
@@ -251,7 +273,7 @@ class LocalSampler:
         for request, token, logprob in zip(requests, tokens, logprobs, strict=True):
             request.tokens.append(token)
             request.logprobs.append(logprob)
-            request.versions.append(self.version)
+            request.versions.append(self._versions.get(request.adapter, self.version))
             reason = self._stop_reason(request, token)
             if reason is not None:
                 ended.append((request, _completion(request, reason)))
@@ -273,16 +295,22 @@ class LocalSampler:
             later: list[Request] = []
             now: list[Request] = []
             for request in entering:
-                _, held = self._table.best_prefix(request.prompt)
-                coming = max((common_prefix(o.prompt, request.prompt) for o in now), default=0)
-                if min(coming, len(request.prompt) - 1) > held:
+                _, held = self._table.best_prefix(request.prompt, request.adapter)
+                coming = (
+                    self._table.reusable(other.prompt[:-1], request.prompt)
+                    for other in now
+                    if other.adapter == request.adapter
+                )
+                if max(coming, default=0) > held:
                     later.append(request)  # what it shares is about to be computed
                     continue
                 self._reserve(request)
-                request.row, held = self._table.admit(request, request.prompt)
+                request.row, held = self._table.admit(request, request.prompt, request.adapter)
                 request.prefilled = len(request.prompt) - held
                 now.append(request)
             self._prefill(now)
+            for request in now:
+                self._table.mark(request.row)
             entering = later
 
     def _reserve(self, request: Request) -> None:
@@ -333,6 +361,7 @@ class LocalSampler:
             rows=tuple(row for row, _ in work),
             lengths=tuple(len(tokens) for _, tokens in work),
             starts=tuple(starts),
+            adapters=tuple(slot.adapter for slot in slots),
         )
         hidden = self._network.hidden(
             torch.tensor(ids, device=device), torch.tensor(positions, device=device), layout

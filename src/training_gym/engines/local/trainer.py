@@ -10,19 +10,23 @@ from typing import Any
 
 import torch
 
-from training_gym.algorithms.losses import (
-    clipped_fraction,
-    clipped_policy_loss,
-    likelihood_loss,
-    token_weights,
-)
+from training_gym.algorithms.losses import token_weights
 from training_gym.engines.local.attention import PackedLayout, Segment
-from training_gym.engines.local.head import TokenLoss, chunked_backward, chunked_logprobs
+from training_gym.engines.local.companions import (
+    Companions,
+    put_back,
+    score_trajectories,
+    unweighted_micro_batches,
+)
+from training_gym.engines.local.head import chunked_backward, chunked_logprobs
 from training_gym.engines.local.network import Network
+from training_gym.engines.local.objectives import columns_before_training, objective_for
 from training_gym.engines.local.optimizer import Optimizer
-from training_gym.engines.local.packing import MicroBatch, Row, micro_batches
-from training_gym.spec.algorithms import SFT
-from training_gym.spec.engine import TrainingBatch
+from training_gym.engines.local.packing import MicroBatch, Row, joined, micro_batches
+from training_gym.engines.local.value_head import ValueHead
+from training_gym.spec.algorithms import PPO
+from training_gym.spec.engine import Column, TrainingBatch
+from training_gym.spec.episodes import Trajectory
 from training_gym.spec.errors import CheckpointError
 from training_gym.spec.recipe import Recipe
 
@@ -40,14 +44,51 @@ class LocalTrainer:
         token_budget: int,
         total_steps: int,
         save_weights: Callable[[Path], None],
+        companions: Companions | None = None,
     ) -> None:
-        """Train `network` as the recipe says; `save_weights` writes Hugging Face layout."""
+        """Train `network` as the recipe says; `save_weights` writes Hugging Face layout.
+
+        `companions` are the frozen policies that the recipe's algorithm asks.
+        """
         self._network = network
         self._recipe = recipe
         self._token_budget = token_budget
         self._chunk = recipe.engine.logprob_chunk_tokens
         self._save_weights = save_weights
+        self._companions = companions or Companions()
         self.optimizer = Optimizer(network.trainable(), recipe.optimizer, total_steps)
+        self.value_head: ValueHead | None = None
+        self.value_optimizer: Optimizer | None = None
+        if isinstance(recipe.algorithm, PPO):
+            hidden_size: int = network.model.config.get_text_config().hidden_size
+            self.value_head = ValueHead(hidden_size, network.device)
+            settings = recipe.optimizer.changed(
+                learning_rate=recipe.algorithm.value_learning_rate, weight_decay=0.0
+            )
+            parameters = list(self.value_head.named_parameters())
+            self.value_optimizer = Optimizer(parameters, settings, total_steps)
+        self._objective = objective_for(
+            recipe, value_head=self.value_head, teacher=self._companions.reference
+        )
+        self.columns = columns_before_training(recipe)
+        """What `annotate` finds out, and `step` needs."""
+
+    def annotate(
+        self, trajectories: Sequence[Trajectory]
+    ) -> dict[Column, tuple[tuple[float, ...], ...]]:
+        """Per trajectory and token, what the algorithm needs to know before the first update."""
+        found: dict[Column, list[list[float]]] = {}
+        if "reference_logprobs" in self.columns and self._companions.translated is None:
+            assert self._companions.reference is not None, "the assembly loads it"
+            found["reference_logprobs"] = score_trajectories(
+                self._companions.reference,
+                trajectories,
+                temperature=self._objective.temperature,
+                token_budget=self._token_budget,
+                chunk=self._chunk,
+            )
+        found |= self._own_columns(trajectories)
+        return {name: tuple(map(tuple, rows)) for name, rows in found.items()}
 
     def step(self, batch: TrainingBatch) -> dict[str, float]:
         """One update of the weights; returns its metrics."""
@@ -57,18 +98,21 @@ class LocalTrainer:
         loss, packed_tokens = 0.0, 0
         seen: list[MicroBatch] = []
         logprobs: list[torch.Tensor] = []
-        for micro in micro_batches(rows, self._token_budget, self._network.device):
+        together = self._objective.together
+        for micro in micro_batches(
+            rows, self._token_budget, self._network.device, together=together
+        ):
             part, found = self._accumulate(micro)
             loss += part
             packed_tokens += micro.num_tokens
             seen.append(micro)
             logprobs.append(found)
-        metrics = self.optimizer.update()
+        metrics = self._update()
         self._network.model.eval()
         seconds = time.perf_counter() - started
         return {
             "loss": loss,
-            **self._measure(seen, logprobs),
+            **self._measure(joined(seen), torch.cat(logprobs)),
             **metrics,
             "train_tokens": float(packed_tokens),
             "train_seconds": seconds,
@@ -79,8 +123,11 @@ class LocalTrainer:
         return [self._score(torch.tensor(list(ids))) for ids in sequences]
 
     def save(self, directory: str) -> None:
-        """Write optimizer, counters and torch's random state."""
+        """Write optimizer, counters, torch's random state, and the value head if there is one."""
         state = {"optimizer": self.optimizer.state(), "random": torch.get_rng_state()}
+        if self.value_head is not None and self.value_optimizer is not None:
+            state["value_head"] = self.value_head.state_dict()
+            state["value_optimizer"] = self.value_optimizer.state()
         torch.save(state, Path(directory) / STATE_FILE)
 
     def load(self, directory: str) -> None:
@@ -89,6 +136,9 @@ class LocalTrainer:
         try:
             state: dict[str, Any] = torch.load(path, weights_only=True)
             self.optimizer.restore(state["optimizer"])
+            if self.value_head is not None and self.value_optimizer is not None:
+                self.value_head.load_state_dict(state["value_head"])
+                self.value_optimizer.restore(state["value_optimizer"])
             torch.set_rng_state(state["random"])
         except (OSError, EOFError, RuntimeError, KeyError, ValueError, UnpicklingError) as error:
             reason = str(error).partition("\n")[0] or type(error).__name__
@@ -101,92 +151,79 @@ class LocalTrainer:
         """Write the weights in Hugging Face layout."""
         self._save_weights(Path(directory))
 
+    @torch.no_grad()
+    def _own_columns(self, trajectories: Sequence[Trajectory]) -> dict[Column, list[list[float]]]:
+        """What the policy itself and its value head say, in one pass over the batch."""
+        own: tuple[Column, ...] = ("old_logprobs", "values")
+        found: dict[Column, list[list[float]]] = {
+            name: [[0.0] * len(trajectory.token_ids) for trajectory in trajectories]
+            for name in own
+            if name in self.columns
+        }
+        if not found:
+            return {}
+        network = self._network
+        for micro in unweighted_micro_batches(trajectories, self._token_budget, network.device):
+            hidden = network.hidden(micro.ids, micro.positions, micro.layout)
+            hidden = hidden.index_select(0, micro.sources)
+            if "old_logprobs" in found:
+                put_back(found["old_logprobs"], micro, self._logprobs(hidden, micro.targets))
+            if self.value_head is not None:
+                put_back(found["values"], micro, self.value_head(hidden))
+        return found
+
     def _rows(self, batch: TrainingBatch) -> list[Row]:
-        algorithm = self._recipe.algorithm
         weights = token_weights(
             [trajectory.loss_mask for trajectory in batch.trajectories],
             batch.weights,
-            aggregation="token_mean" if isinstance(algorithm, SFT) else algorithm.aggregation,
+            aggregation=self._objective.aggregation,
             max_response_tokens=self._recipe.max_response_tokens,
         )
+        given = zip(batch.trajectories, batch.advantages, weights, strict=True)
         return [
-            Row(trajectory, advantages, weight)
-            for trajectory, advantages, weight in zip(
-                batch.trajectories, batch.advantages, weights, strict=True
-            )
+            Row(*row, {name: columns[number] for name, columns in batch.columns.items()})
+            for number, row in enumerate(given)
         ]
 
     def _accumulate(self, micro: MicroBatch) -> tuple[float, torch.Tensor]:
         """Add one micro-batch's gradient; its share of the loss, and its log-probabilities."""
         hidden = self._network.hidden(micro.ids, micro.positions, micro.layout)
-        total = torch.zeros((), device=hidden.device)
-        token_loss = self._token_loss(micro)
-
-        def counted(logprobs: torch.Tensor, part: slice) -> torch.Tensor:
-            nonlocal total
-            loss = token_loss(logprobs, part)
-            total = total + loss.detach()
-            return loss
-
-        logprobs = chunked_backward(
+        return chunked_backward(
             self._network,
             hidden.index_select(0, micro.sources),
             micro.targets,
-            counted,
-            temperature=self._temperature,
+            self._objective.parts(micro),
+            temperature=self._objective.temperature,
             chunk=self._chunk,
         )
-        return float(total), logprobs
 
-    def _token_loss(self, micro: MicroBatch) -> TokenLoss:
-        algorithm = self._recipe.algorithm
-        if isinstance(algorithm, SFT):
-            return lambda logprobs, part: likelihood_loss(logprobs, micro.weights[part])
-        clip = {"clip_low": algorithm.clip_low, "clip_high": algorithm.clip_high}
-        return lambda logprobs, part: clipped_policy_loss(
-            logprobs,
-            micro.old_logprobs[part],
-            micro.advantages[part],
-            micro.weights[part],
-            **clip,
-        )
-
-    @property
-    def _temperature(self) -> float:
-        """Temperature of the distribution that was sampled from."""
-        if isinstance(self._recipe.algorithm, SFT):
-            return 1.0
-        return self._recipe.sampling.temperature
-
-    def _measure(
-        self, seen: Sequence[MicroBatch], found: Sequence[torch.Tensor]
-    ) -> dict[str, float]:
-        """Entropy estimate; how far training and sampling disagree; what clipping removed."""
-        logprobs = torch.cat(list(found))
-        metrics = {"entropy": -float(logprobs.mean()), "target_tokens": float(len(logprobs))}
-        algorithm = self._recipe.algorithm
-        if isinstance(algorithm, SFT):
+    def _update(self) -> dict[str, float]:
+        metrics = self.optimizer.update()
+        if self.value_optimizer is None:
             return metrics
-        old = torch.cat([micro.old_logprobs for micro in seen])
-        advantages = torch.cat([micro.advantages for micro in seen])
-        difference = logprobs - old
-        ratio = torch.exp(difference)
+        of_head = self.value_optimizer.update()
         return metrics | {
-            "mismatch_mean": float(difference.abs().mean()),
-            "mismatch_max": float(difference.abs().max()),
-            "ratio_max": float(ratio.max()),
-            "effective_sample_share": float(ratio.sum() ** 2 / (len(ratio) * (ratio**2).sum())),
-            "kl_to_sampler": float((ratio - 1 - difference).mean()),
-            "clipped_fraction": float(
-                clipped_fraction(
-                    logprobs,
-                    old,
-                    advantages,
-                    clip_low=algorithm.clip_low,
-                    clip_high=algorithm.clip_high,
-                )
-            ),
+            "value_grad_norm": of_head["grad_norm"],
+            "value_learning_rate": of_head["learning_rate"],
+            "skipped": max(metrics["skipped"], of_head["skipped"]),
         }
+
+    def _measure(self, micro: MicroBatch, logprobs: torch.Tensor) -> dict[str, float]:
+        """Entropy estimated from the targets, and what the objective measures."""
+        return {
+            "entropy": -float(logprobs.mean()),
+            "target_tokens": float(len(logprobs)),
+            **self._objective.measure(micro, logprobs),
+        }
+
+    def _logprobs(self, hidden: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return chunked_logprobs(
+            self._network,
+            hidden,
+            targets,
+            temperature=self._objective.temperature,
+            chunk=self._chunk,
+        )
 
     @torch.no_grad()
     def _score(self, ids: torch.Tensor) -> list[float]:

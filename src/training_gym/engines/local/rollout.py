@@ -1,0 +1,101 @@
+"""What one batch collected, and what it was like."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from training_gym.engines.local.credit import Group
+from training_gym.spec.episodes import SAMPLED, Episode
+
+
+@dataclass
+class Rollout:
+    """What one batch collected."""
+
+    groups: list[Group] = field(default_factory=list)
+    """Groups that will be learned from."""
+    episodes: list[Episode] = field(default_factory=list)
+    """Everything played, dropped and uninformative episodes included."""
+    num_groups: int = 0
+    num_equal_groups: int = 0
+    num_dropped: int = 0
+    """Episodes that nothing can be learned from: not judged, or without a token of the policy."""
+    seconds: float = 0.0
+
+
+def rollout_metrics(rollout: Rollout) -> dict[str, float]:
+    """What a batch's episodes were like."""
+    judged = [episode for episode in rollout.episodes if episode.score is not None]
+    rewards = [episode.score.value for episode in judged if episode.score]
+    lengths = [episode.num_tokens for episode in rollout.episodes]
+    total = len(rollout.episodes)
+    metrics = {
+        "episodes": float(total),
+        "episodes_dropped": float(rollout.num_dropped),
+        "groups_equal_share": rollout.num_equal_groups / max(rollout.num_groups, 1),
+        "response_tokens_mean": math.fsum(lengths) / max(total, 1),
+        "response_tokens_max": float(max(lengths, default=0)),
+        "drift_rate": drift_rate(rollout.episodes),
+        "turns_mean": math.fsum(_turns(episode) for episode in rollout.episodes) / max(total, 1),
+        "truncated_share": _share(rollout.episodes, "truncated"),
+        "infrastructure_failed_share": _share(rollout.episodes, "infrastructure_failed"),
+        "sampled_tokens": float(sum(lengths)),
+        "rollout_seconds": rollout.seconds,
+        "sampled_tokens_per_second": sum(lengths) / max(rollout.seconds, 1e-9),
+    }
+    if rewards:
+        metrics["reward_mean"] = math.fsum(rewards) / len(rewards)
+        metrics["reward_std"] = statistics.pstdev(rewards)
+        metrics["reward_min"], metrics["reward_max"] = min(rewards), max(rewards)
+    names = {name for episode in judged if episode.score for name in episode.score.components}
+    for name in sorted(names):
+        values = [
+            e.score.components[name] for e in judged if e.score and name in e.score.components
+        ]
+        metrics[f"reward/{name}"] = math.fsum(values) / len(values)
+    return metrics
+
+
+def _turns(episode: Episode) -> int:
+    """Answers the policy gave; those shown in the prompt are not its own."""
+    shown = () if isinstance(episode.task.prompt, str) else episode.task.prompt
+    given = sum(message.role == "assistant" for message in shown)
+    return sum(message.role == "assistant" for message in episode.messages) - given
+
+
+def _share(episodes: Sequence[Episode], status: str) -> float:
+    return sum(episode.outcome.status == status for episode in episodes) / max(len(episodes), 1)
+
+
+def drift_rate(episodes: Sequence[Episode]) -> float:
+    """Share of the policy's answers whose history was not the recorded one, so that a path forked.
+
+    What was sampled before such a fork is context there, encoded anew.
+    """
+    answers = sum(_answers(episode) for episode in episodes)
+    return sum(episode.forks for episode in episodes) / max(answers, 1)
+
+
+def _answers(episode: Episode) -> int:
+    """Runs of sampled tokens over all paths."""
+    count = 0
+    for trajectory in episode.trajectories:
+        before = 0
+        for flag in trajectory.flags:
+            count += bool(flag & SAMPLED) and not before & SAMPLED
+            before = flag
+    return count
+
+
+def longest_answer(episode: Episode) -> int:
+    """Tokens of the longest turn: limits hold for turns, not for episodes."""
+    longest = 0
+    for trajectory in episode.trajectories:
+        length = 0
+        for flag in trajectory.flags:
+            length = length + 1 if flag & SAMPLED else 0
+            longest = max(longest, length)
+    return longest

@@ -1,0 +1,182 @@
+"""The zygote: a warm interpreter, in a tree of its own, that forks sandboxes on request.
+
+Started as `python -I <archive>`; descriptor 3 leads to its owner, descriptor 4 is the owner's
+pidfd. It has one thread, holds no secrets, and ends with its owner: then it kills what it forked
+and removes what the owner left on disk, so that nothing outlives even a SIGKILL.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import select
+import signal
+import socket
+from typing import Any
+
+from training_gym.sandboxes.zygote.inside import frames
+from training_gym.sandboxes.zygote.inside import syscalls as sc
+from training_gym.sandboxes.zygote.inside.child import become_sandbox
+from training_gym.sandboxes.zygote.inside.command import ImportState
+from training_gym.sandboxes.zygote.inside.janitor import Janitor
+from training_gym.sandboxes.zygote.inside.trees import Boot, build_zygote_tree
+
+_OWNER, _OWNER_HANDLE = 3, 4
+_MAX_SPARE_NETWORKS = 64
+
+
+class Zygote:
+    """Forks sandboxes, each into namespaces of its own."""
+
+    def __init__(self, owner: socket.socket, boot: Boot, janitor: Janitor, first_uid: int) -> None:
+        """`first_uid`: host uid of the sandboxes' uid 0, where root maps a whole range."""
+        self._owner, self._boot, self._janitor = owner, boot, janitor
+        self._first_uid = first_uid
+        self._imports = ImportState()
+        self._spare_networks: list[int] = []
+        self._networks: dict[int, int] = {}
+
+    def serve(self) -> None:
+        """Until the owner hangs up or dies."""
+        wake_reader, wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(wake_writer, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        poll = select.poll()
+        for fd in (_OWNER, _OWNER_HANDLE, wake_reader):
+            poll.register(fd, select.POLLIN)
+        while True:
+            ready = {fd for fd, _ in poll.poll()}
+            if wake_reader in ready:
+                os.read(wake_reader, 4096)
+                self._reap()
+            if _OWNER_HANDLE in ready:
+                self._janitor.clean(self._networks, removes_files=True)
+            if _OWNER in ready:
+                message, fds, _, _ = socket.recv_fds(self._owner, 1 << 16, 8)
+                if not message:
+                    # Closed in order: the owner removes its files itself, if it still lives.
+                    handle = select.poll()
+                    handle.register(_OWNER_HANDLE, select.POLLIN)
+                    self._janitor.clean(self._networks, removes_files=bool(handle.poll(0)))
+                self._spawn(json.loads(message), fds)
+
+    def _spawn(self, request: dict[str, Any], fds: list[int]) -> None:
+        """Fork one sandbox; `fds`: its link to the host, then its cgroups' task files."""
+        network = None if self._boot.rootless else self._enter_network()
+        flags = sc.NEWUSER | sc.NEWNS | sc.NEWPID | sc.NEWIPC | sc.NEWUTS | sc.NEWCGROUP
+        gate_reader, gate_writer = os.pipe()
+        try:
+            pid = sc.clone(flags if network is not None else flags | sc.NEWNET)
+        except OSError as error:
+            self._refuse(fds[0], str(error))
+            pid = -1
+        if pid == 0:
+            signal.set_wakeup_fd(-1)
+            os.close(gate_writer)
+            become_sandbox(self._boot, request, fds, gate_reader, self._imports)
+        os.close(gate_reader)
+        if pid > 0:
+            self._networks[pid] = -1 if network is None else network
+            try:
+                self._map_users(pid, request["user"])
+                os.write(gate_writer, b"x")
+            except OSError as error:
+                self._refuse(fds[0], f"user map: {error}")
+        elif network is not None:
+            self._spare_networks.append(network)
+        os.close(gate_writer)
+        for fd in fds:
+            os.close(fd)
+
+    @staticmethod
+    def _refuse(link: int, why: str) -> None:
+        # Whoever asked may have given up meanwhile; the other sandboxes must not die of that.
+        with contextlib.suppress(OSError):
+            os.write(link, frames.document(frames.REFUSED, 0, {"error": why}))
+
+    def _map_users(self, pid: int, user: str) -> None:
+        if self._boot.rootless:
+            uids = gids = "0 0 1" if user == "root" else "1000 0 1"
+            _write(f"/proc/{pid}/setgroups", "deny")
+        else:
+            uids = gids = f"0 {self._first_uid} 65536"
+        _write(f"/proc/{pid}/uid_map", uids)
+        _write(f"/proc/{pid}/gid_map", gids)
+
+    def _enter_network(self) -> int:
+        """A network namespace no living sandbox is in, its loopback up."""
+        if self._spare_networks:
+            network = self._spare_networks.pop()
+            sc.setns(network, sc.NEWNET)
+            return network
+        sc.unshare(sc.NEWNET)
+        sc.raise_loopback()
+        return os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, _ = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if not pid:
+                return
+            network = self._networks.pop(pid, -1)
+            if network >= 0 and len(self._spare_networks) < _MAX_SPARE_NETWORKS:
+                self._spare_networks.append(network)
+            elif network >= 0:
+                os.close(network)
+
+
+def _write(path: str, text: str) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, text.encode())
+    finally:
+        os.close(fd)
+
+
+def _enter_namespaces(rootless: bool) -> None:
+    if not rootless:
+        os.setgroups([])
+        sc.unshare(sc.NEWNS)
+        return
+    uid, gid = os.getuid(), os.getgid()
+    sc.unshare(sc.NEWUSER | sc.NEWNS | sc.NEWNET)
+    _write("/proc/self/setgroups", "deny")
+    _write("/proc/self/uid_map", f"0 {uid} 1")
+    _write("/proc/self/gid_map", f"0 {gid} 1")
+
+
+def main() -> None:
+    """Boot from the first message, then serve."""
+    owner = socket.socket(fileno=_OWNER)
+    told = json.loads(owner.recv(1 << 16))
+    boot = Boot(
+        rootless=told["rootless"],
+        image=told["image"],
+        programs=tuple(told["programs"]),
+        mounts=tuple((source, target) for source, target in told["mounts"]),
+        store=told["store"],
+        scratch=told["scratch"],
+    )
+    try:
+        janitor = Janitor(told["home"], told["folder"], told["cgroups"])
+        _enter_namespaces(boot.rootless)
+        build_zygote_tree(boot)
+        for name in told["preload"]:
+            __import__(name)
+    except (OSError, ImportError) as error:
+        owner.send(json.dumps({"error": str(error)}).encode())
+        return
+    owner.send(json.dumps({"ready": os.getpid()}).encode())
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    Zygote(owner, boot, janitor, told["first_uid"]).serve()
+
+
+if __name__ == "__main__":
+    main()
