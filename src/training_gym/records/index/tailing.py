@@ -76,7 +76,7 @@ def _grown(run: RunDirectory, connection: sqlite3.Connection) -> list[tuple[Stre
     return grown
 
 
-def _rank(stream: str) -> tuple[int, str]:
+def _rank(stream: Stream) -> tuple[int, str]:
     return (_FIRST.index(stream) if stream in _FIRST else len(_FIRST), stream)
 
 
