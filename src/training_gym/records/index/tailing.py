@@ -95,8 +95,8 @@ def _take_in_block(
         if not done:
             break
         found.pop(0)
-    for stream, parts in streams.items():
-        _take_in(run, connection, stream, parts)
+    for name, parts in streams.items():
+        _take_in(run, connection, name, parts)
     if streams:
         cutting.hide(connection, streams)
     return bool(found)
