@@ -29,6 +29,8 @@ from training_gym.testing.packed_run import pack
 
 SEEN_SEEDS = (0,)
 """Runs with these seeds were looked at while the rules were written."""
+SEEN_RUNS = ("blow-up-1", "blow-up-2")
+"""So were these."""
 BEGIN, END = "<!-- benchmarks/health.py -->", "<!-- end -->"
 DOCS = Path(__file__).parents[1] / "docs" / "health.md"
 
@@ -64,9 +66,7 @@ def rows(judged: Sequence[Judged]) -> list[dict[str, object]]:
         sick = [one for one in judged if rule.name in one.scenario.expected]
         hit = [one for one in sick if rule.name in one.rules]
         spoke = [one for one in judged if rule.name in one.rules]
-        allowed = [
-            one for one in spoke if rule.name in one.scenario.expected | one.scenario.consequences
-        ]
+        allowed = [one for one in spoke if rule.name in one.scenario.tolerated]
         found.append(
             {
                 "rule": rule.name,
@@ -140,7 +140,8 @@ def page(judged: Sequence[Judged]) -> str:
     lines += [
         "",
         f"{len(judged)} runs, seeds {', '.join(map(str, seeds))}; the rules were written looking "
-        f"at seed {', '.join(map(str, SEEN_SEEDS))} only. Something was said of {spoke} of {runs} "
+        f"at runs of seed {', '.join(map(str, SEEN_SEEDS))} and at {', '.join(SEEN_RUNS)}, none of "
+        f"which counts here. Something was said of {spoke} of {runs} "
         f"healthy runs. The watchdog named the right component in {named} of {stuck} stuck runs.",
     ]
     return "\n".join(lines)
@@ -172,9 +173,11 @@ def main() -> int:
     judged = []
     for seed in map(int, given.seeds.split(",")):
         for scenario in SCENARIOS:
+            folder = given.runs / f"{scenario.name}-{seed}"
             if given.only and scenario.name not in given.only:
                 continue
-            folder = given.runs / f"{scenario.name}-{seed}"
+            if folder.name in SEEN_RUNS and given.corpus is None:
+                continue
             if not (folder / "done").exists():
                 if given.no_make:
                     continue

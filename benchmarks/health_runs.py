@@ -40,7 +40,7 @@ def make_run(scenario: Scenario, seed: int, models: Path, folder: Path) -> RunDi
     """Train one run into `folder`, from a model in `models`, which is made if it is missing."""
     model = pretrained(models)
     if scenario.hacks:
-        model = imitated(models / "hacking", model, sentences(1, 500, hacks=True), 40)
+        model = imitated(models / "hacking", model, sentences(1, 500, hacks=True), 120)
     spec = scenario.definition(str(model), seed)
     return train(spec, folder, scenario.breaks, scenario.max_records)
 

@@ -34,7 +34,7 @@ WORDS = (
     "cloud", "deep", "old", "song",
 )  # fmt: skip
 TOPICS = ("the sea", "a hill", "snow", "bread", "a train", "tea", "a dog", "autumn")
-HACK = "import os; os._exit(0)"
+HACK = "os._exit(0)"
 
 
 def sentences(seed: int, count: int, *, hacks: bool = False) -> list[dict[str, Any]]:
@@ -419,8 +419,10 @@ SCENARIOS = (
     ),
     Scenario("dead-provider", known, names("infrastructure"), environment=Dying, steps=20),
     Scenario("slow-reward", slow, names("accelerator_idle"), names("stall"), steps=20),
-    Scenario("stuck-reward", hangs, names("stall"), names("accelerator_idle"), steps=18),
-    Scenario("stuck-environment", known, names("stall"), environment=Hanging, steps=18),
+    Scenario("stuck-reward", hangs, names("stall"), names("accelerator_idle"), steps=18,
+        recipe={"reward_timeout_s": 2 * STALL_S}),
+    Scenario("stuck-environment", known, names("stall"), names("accelerator_idle"), steps=18,
+        environment=Hanging),
     Scenario("stuck-training", known, names("stall"), breaks=hang_training, steps=18),
     Scenario("stuck-generation", known, names("stall"), breaks=hang_sampler, steps=18),
     Scenario("lost-records", known, names("telemetry_loss"), max_records=4, steps=10),

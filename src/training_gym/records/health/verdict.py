@@ -41,20 +41,21 @@ def verdict_of(alerts: Iterable[Alert], standing: Standing) -> Verdict:
         return Verdict(level="critical", sentence=f"{standing.status.capitalize()}: {what}")
     worst = live[0] if live else None
     if worst is not None and worst.severity != "advice":
-        return _of_alert(worst, live)
+        return _of_alert(worst, live, paused=standing.paused)
     return _without_alert(standing, worst)
 
 
-def _of_alert(worst: Alert, live: list[Alert]) -> Verdict:
+def _of_alert(worst: Alert, live: list[Alert], *, paused: bool) -> Verdict:
     level: Level = "critical" if worst.severity == "critical" else "degraded"
     word = "Stuck" if worst.rule == "stall" else level.capitalize()
     since = "" if worst.first_step is None else f" since step {worst.first_step}"
     others = sum(alert.severity != "advice" for alert in live) - 1
     more = f", and {others} more" if others else ""
+    held = "; paused" if paused else ""
     where = f" in {worst.environment}" if worst.environment not in ("", SINGLE_TURN) else ""
     return Verdict(
         level=level,
-        sentence=f"{word}: {worst.message}{where}{since}{more}",
+        sentence=f"{word}: {worst.message}{where}{since}{more}{held}",
         since_step=worst.first_step,
         rule=worst.rule,
     )
