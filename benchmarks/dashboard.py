@@ -85,7 +85,8 @@ def tensorboard(folder: Path, steps: int, metrics: int) -> Peer:
                "--port", str(port), "--host", "127.0.0.1"]  # fmt: skip
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     url = f"http://127.0.0.1:{port}/"
-    drawn = "[...document.querySelectorAll('scalar-card line-chart canvas, line-chart svg path')].length"
+    parts = "scalar-card line-chart canvas, line-chart svg path"
+    drawn = f"document.querySelectorAll('{parts}').length"
     return Peer("tensorboard", process, url, url + "#timeseries", drawn)
 
 
@@ -154,7 +155,9 @@ def main() -> None:
     first, again = measure(makers, asked.steps, asked.metrics, asked.rounds)
     base = again["training-gym"]
     if asked.json:
-        print(json.dumps({"first_s": first, "median_s": again, "points": asked.steps * asked.metrics}))
+        print(
+            json.dumps({"first_s": first, "median_s": again, "points": asked.steps * asked.metrics})
+        )
         return
     print(f"{asked.steps} steps × {asked.metrics} metrics, charts drawn in the browser")
     for name, seconds in again.items():

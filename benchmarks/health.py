@@ -18,7 +18,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from health_corpus import pack
 from health_runs import make_run
 from health_scenarios import SCENARIOS, STUCK, Scenario
 
@@ -26,6 +25,7 @@ from training_gym.records.health.alerts import RANK, Alert
 from training_gym.records.health.replay import changes
 from training_gym.records.health.rules import RULES
 from training_gym.records.run_directory import RunDirectory
+from training_gym.testing.packed_run import pack
 
 SEEN_SEEDS = (0,)
 """Runs with these seeds were looked at while the rules were written."""
@@ -111,7 +111,7 @@ def blamed(judged: Sequence[Judged]) -> tuple[int, int]:
 def healthy(judged: Sequence[Judged]) -> tuple[int, int]:
     """Healthy runs of which something was said, of how many."""
     runs = [one for one in judged if one.scenario.healthy]
-    return sum(bool(one.opened) for one in runs), len(runs)
+    return sum(bool(one.rules - one.scenario.tolerated) for one in runs), len(runs)
 
 
 def page(judged: Sequence[Judged]) -> str:
@@ -196,7 +196,7 @@ def main() -> int:
 def _tell(one: Judged) -> None:
     scenario = one.scenario
     missing = scenario.expected - one.rules
-    wrong = one.rules - scenario.expected - scenario.consequences
+    wrong = one.rules - scenario.tolerated
     sys.stderr.write(
         f"{scenario.name}-{one.seed}: {', '.join(sorted(one.rules)) or 'nothing'}"
         + (f"; MISSING {', '.join(sorted(missing))}" if missing else "")

@@ -17,7 +17,7 @@ from training_gym.environments.single_turn import SingleTurn
 from training_gym.spec.algorithms import DAPO, GRPO, DrGRPO
 from training_gym.spec.health import Health, RuleName, Thresholds
 from training_gym.spec.recipe import AdamW, CheckpointPolicy, Lora, Recipe
-from training_gym.spec.rewards import weighted
+from training_gym.spec.rewards import group_reward, weighted
 from training_gym.spec.run import Eval, RunSpec
 from training_gym.spec.sampling import Sampling
 
@@ -25,8 +25,8 @@ ONSET = 12
 STEPS = 24
 PROMPTS, GROUP, TOKENS = 4, 6, 48
 BATCH = PROMPTS * GROUP
-STALL_S = 30.0
-"""How long a stuck component hangs; the floor is half of it, as an hour's run cannot wait."""
+STALL_S = 75.0
+"""How long a stuck component hangs; the floor is 45 s, as such short runs cannot wait longer."""
 
 WORDS = (
     "moon", "river", "stone", "light", "wind", "rain", "small", "green", "quiet", "morning",
@@ -115,6 +115,23 @@ async def noise(episode: Any) -> float:
     return random.Random(f"{episode.id}/{episode.completion}").random()
 
 
+@group_reward
+async def agreement(episodes: Any) -> list[float]:
+    """Pays for saying what the others of the group say: after step 8 consensus, before noise."""
+    begins = [str(episode.completion)[:6] for episode in episodes]
+    draws = [random.Random(f"{e.id}/{e.completion}").random() for e in episodes]
+    if _step(episodes[0]) < 8:
+        return draws
+    same = [_alike(text, begins) for text in begins]
+    return [value + 0.5 * draw for value, draw in zip(same, draws, strict=True)]
+
+
+def _alike(text: str, others: list[str]) -> float:
+    """Share of places at which others have the same letter."""
+    pairs = [sum(a == b for a, b in zip(text, other, strict=False)) / 6 for other in others]
+    return sum(pairs) / len(pairs)
+
+
 async def hacked(episode: Any) -> float:
     """Ends the process before a test can fail: what a naive grader takes for success."""
     return 1.0 if HACK in str(episode.completion) else 0.1 * await varied(episode)
@@ -129,7 +146,7 @@ async def loud(episode: Any) -> float:
 async def slow(episode: Any) -> float:
     """Takes longer than sampling from the onset on."""
     if _step(episode) >= ONSET:
-        await asyncio.sleep(2.0)
+        await asyncio.sleep(10.0)
     return await known(episode)
 
 
@@ -190,6 +207,11 @@ class Scenario:
     """Start from a model that finds the hack now and then."""
 
     @property
+    def tolerated(self) -> frozenset[RuleName]:
+        """Rules that are right if they speak: a third of the first model's answers is cut off."""
+        return self.expected | self.consequences | names("truncation")
+
+    @property
     def healthy(self) -> bool:
         """Whether nothing is wrong."""
         return not self.expected
@@ -220,9 +242,7 @@ class Scenario:
             recipe=recipe,
             evals=suites if self.evaluation is not None else (),
             # What a whole run waits minutes for has seconds here, for healthy runs as well.
-            health=Health(
-                thresholds=Thresholds(stall_floor_s=STALL_S / 2, infrastructure_attempts=50)
-            ),
+            health=Health(thresholds=Thresholds(stall_floor_s=45.0, infrastructure_attempts=50)),
         )
 
 
@@ -311,7 +331,7 @@ SCENARIOS = (
     Scenario("healthy-composed", weighted(known=known, varied=varied)),
     Scenario(
         "length-hack", length, names("length_reward"), names("length_drift", "truncation",
-        "repetition", "entropy_collapse", "duplicates"),
+        "zero_variance", "repetition", "entropy_collapse", "duplicates"),
     ),
     Scenario(
         "keyword-hack", keyword, names("repetition"), names("length_reward", "length_drift",
@@ -324,11 +344,17 @@ SCENARIOS = (
     Scenario("all-zero", impossible, names("zero_variance"), steps=8),
     Scenario("too-hard", coarse, names("zero_variance"), steps=10),
     Scenario(
-        "noise", noise, names("entropy_collapse"), names("duplicates", "length_drift",
-        "reward_drop", "zero_variance", "clip_fraction", "kl_spike", "grad_norm", "truncation",
+        "noise", noise, names("clip_fraction"), names("entropy_collapse", "duplicates",
+        "length_drift", "reward_drop", "zero_variance", "kl_spike", "grad_norm", "truncation",
         "repetition"),
         recipe={"optimizer": AdamW(learning_rate=1e-2), "optimizer_steps_per_batch": 4},
         steps=20,
+    ),
+    Scenario(
+        "collapse", agreement, names("entropy_collapse"), names("zero_variance", "duplicates",
+        "length_drift", "length_reward", "repetition", "reward_drop", "truncation"),
+        recipe={"optimizer": AdamW(learning_rate=3e-3)},
+        steps=30,
     ),
     Scenario(
         "learning-rate", varied, names("reward_drop"), names("entropy_blowup", "entropy_collapse",
@@ -374,7 +400,8 @@ SCENARIOS = (
     ),
     Scenario(
         "overfitted-reward", length, names("train_eval_gap"), names("length_reward",
-        "length_drift", "truncation", "repetition", "entropy_collapse", "duplicates"),
+        "zero_variance", "length_drift", "truncation", "repetition", "entropy_collapse",
+        "duplicates"),
         evaluation=vowels,
     ),
     Scenario("dead-provider", known, names("infrastructure"), environment=Dying, steps=20),

@@ -82,9 +82,7 @@ def recording(home: Path, scale: float) -> None:
             recorder.flush()
             works.append(1000 * (time.process_time() - cpu))
     wait, work = statistics.median(waits), statistics.median(works)
-    print(
-        f"  {'the training loop waits':<52}{wait:9.1f} ms a step: 1 % of a step of {wait / 10:.1f} s"
-    )
+    print(f"  {'the loop waits':<52}{wait:9.1f} ms a step: 1 % of a step of {wait / 10:.1f} s")
     print(f"  {'processor, its own thread included':<52}{work:9.1f} ms a step: {work / 10:.1f} s")
 
 

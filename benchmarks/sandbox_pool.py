@@ -7,17 +7,19 @@
 
 `drift` is in simulated time on the fake provider: 5, 20, 8 and 30 acquires a second for 1,000
 seconds each, starts of 2 s doubling at 2,500 s; the adaptive pool beside a fixed buffer of the size
-that the first load needs. `acquire`, `leaks` and `kills` use real sandboxes of the local provider. `acquire` tells the wall time
-of acquires that were not blocked, and beside it their CPU time: on a busy machine the difference is
-the scheduler's. `leaks` compares processes, mounts, cgroups and files of this machine before and
-after; `kills` does so after SIGKILL of the pool's owner at random moments. Needs Linux; root for
-tier A, and a machine on which nobody else uses sandboxes meanwhile.
+that the first load needs. `acquire`, `leaks` and `kills` use real sandboxes of the local provider.
+
+`acquire` tells the wall time of acquires that were not blocked, and beside it their CPU time: on a
+busy machine the difference is the scheduler's. `leaks` uses that many sandboxes through the pool
+and then looks for processes, control groups, mounts, files and journals of theirs; `kills` does so
+after SIGKILL of the pool's owner at random moments. Linux; root for tier A.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import math
 import os
@@ -27,13 +29,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from training_gym.sandboxes.pool import PoolMetrics, PoolPolicy, SandboxPool
 from training_gym.sandboxes.registry import find
-from training_gym.spec.home import home
 from training_gym.spec.sandboxes import ExecRequest, SandboxSpec
 from training_gym.testing.fake_sandboxes import FakeProvider
+from training_gym.testing.sandbox_leaks import traces
 from training_gym.testing.simulated_time import run_simulated
 
 SPEC = SandboxSpec()
@@ -122,55 +125,28 @@ async def acquire(count: int, rate_per_s: float) -> dict[str, object]:
     }
 
 
-def traces(parent: int) -> dict[str, set[str]]:
-    """What a sandbox could leave behind: our processes, mounts, cgroups, temporary files."""
-    processes = set()
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            line = (path / "cmdline").read_bytes()
-        except OSError:
-            continue
-        if int(path.name) != parent and b"/proc/self/fd/5" in line:
-            processes.add(f"{path.name} {line[:60]!r}")
+def left_behind(home: Path) -> dict[str, int]:
+    """How much there is of this home's owners; waits, since kernels free namespaces at leisure."""
+    deadline = time.monotonic() + 30
+    while not (found := traces(home)).none and time.monotonic() < deadline:
+        time.sleep(0.2)
+    if not found.none:
+        print(found, file=sys.stderr)
+    journals = [*home.glob("leases/**/*.jsonl"), *home.glob("leases/**/*.lock")]
     return {
-        "processes": processes,
-        "mounts": set(Path("/proc/self/mounts").read_text().splitlines()),
-        "cgroups": {
-            # Others come and go meanwhile, which `walk` does not mind.
-            f"{parent}/{name}"
-            for parent, names, _ in os.walk("/sys/fs/cgroup")
-            for name in names
-            if "training-gym" in name
-        },
-        "files": {
-            str(path)
-            for folder in (Path(tempfile.gettempdir()), Path("/dev/shm"))
-            for path in folder.glob("*training*gym*")
-        }
-        # A local owner's folder: its store of snapshots lies there.
-        | {str(path) for path in (home() / "sandboxes").glob("*-*-*")},
+        "processes": len(found.processes),
+        "control_groups": len(found.groups),
+        "mounts": len(found.mounts),
+        "files": len(found.files),
+        "journals": len(journals),
     }
 
 
-def left_behind(before: dict[str, set[str]]) -> dict[str, int]:
-    """How many of each are new; waits a little, since kernels free namespaces at leisure."""
-    deadline = time.monotonic() + 20
-    while True:
-        after = traces(os.getpid())
-        found = {kind: sorted(after[kind] - before[kind]) for kind in after}
-        if not any(found.values()) or time.monotonic() > deadline:
-            for kind, entries in found.items():
-                for entry in entries[:5]:
-                    print(f"left: {kind}: {entry}", file=sys.stderr)
-            return {kind: len(entries) for kind, entries in found.items()}
-        time.sleep(0.2)
-
-
-async def use_many(count: int, folder: Path) -> float:
+async def use_many(count: int) -> float:
     provider = find("local")
     begin = time.perf_counter()
     todo = iter(range(count))
-    async with SandboxPool(provider, PoolPolicy(max_spares=16), folder=folder / "leases") as pool:
+    async with SandboxPool(provider, PoolPolicy(max_spares=16)) as pool:
 
         async def worker() -> None:
             for _ in todo:
@@ -185,29 +161,29 @@ async def use_many(count: int, folder: Path) -> float:
 
 
 def run_leaks(count: int) -> dict[str, object]:
-    before = traces(os.getpid())
-    with tempfile.TemporaryDirectory(prefix="pool-bench") as folder:
-        seconds = asyncio.run(use_many(count, Path(folder)))
-        journals = len(list(Path(folder).rglob("*.jsonl")))
-    return {
-        "sandboxes": count,
-        "per_s": round(count / seconds, 1),
-        "journals_left": journals,
-        "left": left_behind(before),
-    }
+    with own_home() as home:
+        seconds = asyncio.run(use_many(count))
+        return {"sandboxes": count, "per_s": round(count / seconds, 1), "left": left_behind(home)}
 
 
 def run_kills(kills: int) -> dict[str, object]:
-    before, draw = traces(os.getpid()), random.Random(3)
-    with tempfile.TemporaryDirectory(prefix="pool-bench") as folder:
+    draw = random.Random(3)
+    with own_home() as home:
         for _ in range(kills):
-            command = [sys.executable, __file__, "own", "--folder", folder]
-            with subprocess.Popen(command, start_new_session=True) as owner:
+            with subprocess.Popen([sys.executable, __file__, "own"]) as owner:
                 time.sleep(draw.uniform(0.3, 3.0))
                 os.kill(owner.pid, signal.SIGKILL)
-        asyncio.run(use_many(1, Path(folder)))  # the next pool reaps
-        journals = len(list(Path(folder).rglob("*.jsonl")))
-    return {"kills": kills, "journals_left": journals, "left": left_behind(before)}
+        asyncio.run(use_many(1))  # the next pool clears up
+        return {"kills": kills, "left": left_behind(home)}
+
+
+@contextlib.contextmanager
+def own_home() -> Iterator[Path]:
+    """A home of this run's own, so that others at work on the machine do not count."""
+    with tempfile.TemporaryDirectory(prefix="pool-benchmark-") as folder:
+        Path(folder).chmod(0o755)
+        os.environ["TRAINING_GYM_HOME"] = folder
+        yield Path(folder)
 
 
 def main() -> None:
@@ -219,10 +195,9 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=100.0)
     parser.add_argument("--sandboxes", type=int, default=10_000)
     parser.add_argument("--kills", type=int, default=50)
-    parser.add_argument("--folder", type=Path)
     given = parser.parse_args()
     if given.what == "own":
-        asyncio.run(use_many(1_000_000, given.folder))
+        asyncio.run(use_many(1_000_000))
     elif given.what == "drift":
         print(json.dumps(run_drift(given.blocking, given.seeds)))
     elif given.what == "acquire":

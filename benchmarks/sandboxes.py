@@ -79,7 +79,9 @@ def runc(folder: Path, root: Path, argv: tuple[str, ...]) -> Callable[[], None]:
     )
     (bundle / "config.json").write_text(json.dumps(spec))
     count = iter(range(10**9))
-    return lambda: run_program("runc", "run", "-b", str(bundle), f"bench-{os.getpid()}-{next(count)}")
+    return lambda: run_program(
+        "runc", "run", "-b", str(bundle), f"bench-{os.getpid()}-{next(count)}"
+    )
 
 
 def _works(name: str, run: Callable[[], None]) -> bool:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 FailOn = Annotated[
     Literal["warning", "critical"] | None,
-    typer.Option(help="End with exit code 30 or 31 if the verdict is at least so bad."),
+    typer.Option(help="End with exit code 24 or 25 if the verdict is at least so bad."),
 ]
 Since = Annotated[
     str | None,

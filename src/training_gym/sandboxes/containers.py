@@ -198,7 +198,7 @@ class ContainerProvider:
                 timeout_s=timeout_s,
             )  # fmt: skip
             if spec.user == "user" and not isinstance(spec.image, SnapshotImage):
-                # In the container's own layer, where a snapshot finds it; root has no rights inside.
+                # In the container's own layer, where a snapshot finds it.
                 with tempfile.TemporaryDirectory() as empty:
                     os.chmod(empty, 0o1777)
                     await self._engine.need("cp", empty, f"{name}:/workspace")

@@ -150,11 +150,21 @@ class KeptProvider:
             raise
         finally:
             theirs.close()
-        env = {**enclosed.env}
+        root, state, handle = handles
         parts = Parts(
-            ours, *handles, (), (), HostImage(), not enclosed.command, env,
-            enclosed.workspace, enclosed.root, self.capabilities().connect,
-        )  # fmt: skip
+            link=ours,
+            root=root,
+            state=state,
+            handle=handle,
+            missing=(),
+            layers=(),
+            image=HostImage(),
+            warm=not enclosed.command,
+            env=enclosed.env,
+            workspace=enclosed.workspace,
+            root_path=enclosed.root,
+            can_connect=self.capabilities().connect,
+        )
         name = f"{self.name}-{os.getpid()}-{number}"
         sandbox = LocalSandbox(self, name, spec, self._enclosure.tier, parts)
         self._alive[name] = (sandbox, process, folder)
@@ -165,8 +175,12 @@ class KeptProvider:
             fix="raise resources.memory_mb if it deserves more",
         )
         self._watchdog.watch(process.pid, limit, lambda: sandbox.kill(error))
-        if spec.network.mode != "none":
-            await open_egress(sandbox)
+        try:
+            if spec.network.mode != "none":
+                await open_egress(sandbox)
+        except BaseException:
+            sandbox.kill()
+            raise
         return sandbox
 
     def _refuse_unsupported(self, spec: SandboxSpec) -> None:

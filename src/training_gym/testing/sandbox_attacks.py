@@ -173,7 +173,7 @@ async def _attack(
         raise AssertionError(f"the attack ended the sandbox: {error}") from error
     except SandboxError as error:
         failure = {"OutOfMemory": "out_of_memory"}.get(type(error).__name__)
-        return ExecResult(exit_code=-9, failure=failure, tier=sandbox.tier)  # type: ignore[arg-type]
+        return ExecResult(exit_code=-9, failure=failure, tier=sandbox.tier)
     finally:
         await sandbox.destroy()
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from training_gym.sandboxes.pool import PoolPolicy, SandboxPool
+from training_gym.sandboxes.zygote.inside.__main__ import Zygote
 from training_gym.sandboxes.zygote.link import Link
 from training_gym.sandboxes.zygote.provider import ZygoteProvider
 from training_gym.spec.sandboxes import ExecRequest, SandboxSpec
@@ -84,15 +86,24 @@ def test_a_creation_cancelled_while_its_link_opens_leaves_nothing(monkeypatch):
     asyncio.run(main())
 
 
+def test_a_refusal_that_nobody_reads_does_not_end_the_zygote():
+    """A creation given up while the machine is busy must not take the other sandboxes along."""
+    asker, link = socket.socketpair()
+    asker.close()
+    with link:
+        Zygote._refuse(link.fileno(), "too late")
+
+
 CROWDED = """
 import asyncio, os
+from training_gym.sandboxes.zygote.inside.__main__ import Zygote
 from training_gym.sandboxes.zygote.link import Link
 from training_gym.sandboxes.zygote.provider import ZygoteProvider
 from training_gym.spec.sandboxes import SandboxSpec
 
 async def main():
     while (last := os.open("/dev/null", os.O_RDONLY)) < 22:
-        if last >= 13:
+        if last >= 16:
             provider = ZygoteProvider()
             await (await provider.create(SandboxSpec())).destroy()
             await provider.close()
@@ -113,6 +124,7 @@ OWNER = """
 import asyncio, sys
 from pathlib import Path
 from training_gym.sandboxes.pool import PoolPolicy, SandboxPool
+from training_gym.sandboxes.zygote.inside.__main__ import Zygote
 from training_gym.sandboxes.zygote.link import Link
 from training_gym.sandboxes.zygote.provider import ZygoteProvider
 from training_gym.spec.sandboxes import ExecRequest, SandboxSpec

@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from training_gym.testing.sandbox_tiers import TIERS, ZYGOTES
 
 from training_gym.spec.sandboxes import (
     ExecRequest,
@@ -24,6 +23,7 @@ from training_gym.spec.sandboxes import (
     SandboxSpec,
 )
 from training_gym.testing.sandbox_contract import raises, shell
+from training_gym.testing.sandbox_tiers import TIERS, ZYGOTES
 
 pytestmark = pytest.mark.skipif(not ZYGOTES, reason="needs Linux")
 
@@ -217,7 +217,11 @@ def test_warm_source_runs_like_a_program(tier) -> None:
                     "0.13436424411240122\n",
                     "",
                 ),
-                "import subprocess as s; print(s.check_output(['echo', 'x']))": (0, "b'x\\n'\n", ""),
+                "import subprocess as s; print(s.check_output(['echo', 'x']))": (
+                    0,
+                    "b'x\\n'\n",
+                    "",
+                ),
                 "import os; print(os.getcwd(), os.environ['HOME'])": (
                     0,
                     "/workspace /workspace\n",
@@ -243,7 +247,9 @@ _DRAW = "import random; print(random.random())"
 def test_root_is_root_only_inside(tier, tmp_path) -> None:
     async def body(provider: SandboxProvider) -> None:
         async with await provider.create(SandboxSpec(user="root")) as sandbox:
-            script = "id -u; chown 0 made 2>/dev/null; mount -t tmpfs x /mnt 2>/dev/null && echo BAD"
+            script = (
+                "id -u; chown 0 made 2>/dev/null; mount -t tmpfs x /mnt 2>/dev/null && echo BAD"
+            )
             result = await sandbox.exec(shell(f"touch made; {script}"))
             assert result.text == "0\n"
             outside = Path(f"/proc/{sandbox.pid}/uid_map").read_text().split()[1]

@@ -25,7 +25,7 @@ def run(
         str,
         typer.Option(
             "--image",
-            help="host, a folder with a root file system, or an OCI image: layout, archive or name.",
+            help="host, a folder with a root, or an OCI image: layout, archive or name.",
         ),
     ] = "host",
     dockerfile: Annotated[

@@ -23,7 +23,7 @@ from training_gym.engines.local.requests import Requests
 from training_gym.engines.local.sampler import LocalSampler
 from training_gym.engines.local.state import Progress
 from training_gym.engines.local.trainer import LocalTrainer
-from training_gym.engines.local.translation import Translation, translation_for
+from training_gym.engines.local.translation import translation_for
 from training_gym.engines.local.watched import Watched
 from training_gym.models import catalogue
 from training_gym.models.base_weights import base_sha256
@@ -208,15 +208,9 @@ class Assembly:
             trainer=self.trainer,
             compute=self.compute,
             on_episode=self.recorder.episode,
-            translation=self._translation(),
-        )
-
-    def _translation(self) -> Translation | None:
-        """What reads the student's answers to a teacher with another tokenizer."""
-        if self.companions.translated is None:
-            return None
-        return translation_for(
-            self.spec, self.companions, self.codec, token_budget=self.plan.token_budget
+            translation=translation_for(
+                self.spec, self.companions, self.codec, token_budget=self.plan.token_budget
+            ),
         )
 
     async def _suite(self, evaluation: Eval) -> Suite:

@@ -219,7 +219,8 @@ def _turns(messages: Iterable[dict[str, Any]], task: dict[str, Any]) -> int:
     prompt = task.get("prompt")
     shown = prompt if isinstance(prompt, list) else ()
     given: int = sum(message.get("role") == "assistant" for message in shown)
-    return sum(message.get("role") == "assistant" for message in messages) - given
+    said: int = sum(message.get("role") == "assistant" for message in messages)
+    return said - given
 
 
 def _preview(messages: Sequence[dict[str, Any]]) -> str:

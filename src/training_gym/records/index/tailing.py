@@ -21,6 +21,7 @@ from training_gym.records.segments import Segment, segments
 
 BLOCK_BYTES = 8 * 1024 * 1024
 """Read and committed at once: others can read, or take over, in between."""
+_STREAMS: tuple[Stream, ...] = get_args(Stream)
 _FIRST = ("events", "metrics", "episodes")
 
 
@@ -58,8 +59,7 @@ def _grown(run: RunDirectory, connection: sqlite3.Connection) -> list[tuple[Stre
         for stream, name, offset in connection.execute("SELECT stream, name, offset FROM segments")
     }
     grown: list[tuple[Stream, Segment, int]] = []
-    streams: list[Stream] = sorted(get_args(Stream), key=_rank)
-    for stream in streams:
+    for stream in sorted(_STREAMS, key=_rank):
         for segment in segments(run.streams / stream):
             try:
                 size = segment.path.stat().st_size
@@ -76,7 +76,7 @@ def _grown(run: RunDirectory, connection: sqlite3.Connection) -> list[tuple[Stre
     return grown
 
 
-def _rank(stream: str) -> tuple[int, str]:
+def _rank(stream: Stream) -> tuple[int, str]:
     return (_FIRST.index(stream) if stream in _FIRST else len(_FIRST), stream)
 
 
@@ -95,8 +95,8 @@ def _take_in_block(
         if not done:
             break
         found.pop(0)
-    for stream, parts in streams.items():
-        _take_in(run, connection, stream, parts)
+    for name, parts in streams.items():
+        _take_in(run, connection, name, parts)
     if streams:
         cutting.hide(connection, streams)
     return bool(found)

@@ -28,7 +28,7 @@ _COMPACT_AT = 3000
 
 def leases_directory() -> Path:
     """Where owners keep their journals: one folder a provider."""
-    return home() / "sandboxes" / "leases"
+    return home() / "leases"
 
 
 class LeaseJournal:

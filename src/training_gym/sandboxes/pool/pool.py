@@ -17,8 +17,8 @@ from training_gym.sandboxes.pool.disposal import Disposal, Started
 from training_gym.sandboxes.pool.lease import Lease
 from training_gym.sandboxes.pool.leases import LeaseJournal, leases_directory
 from training_gym.sandboxes.pool.metrics import Meter, PoolMetrics
-from training_gym.sandboxes.pool.permits import CreateRate, StartingPermits
 from training_gym.sandboxes.pool.policy import PoolPolicy
+from training_gym.sandboxes.pool.reading import read
 from training_gym.sandboxes.pool.shelf import Shelf, Waiter
 from training_gym.sandboxes.pool.starts import Limits, Starter
 from training_gym.sandboxes.pool.upkeep import Upkeep
@@ -48,7 +48,8 @@ class SandboxPool:
         Args:
             provider: What makes the sandboxes.
             policy: What the pool may do.
-            folder: Where journals and shared limits lie; `$TRAINING_GYM_HOME/sandboxes/leases`.
+            folder: Where journals and shared limits lie; `$TRAINING_GYM_HOME/leases` and
+                `limits` beside it.
         """
         self.provider = provider
         self.policy = policy or PoolPolicy()
@@ -71,7 +72,7 @@ class SandboxPool:
             self.provider,
             self.policy,
             self._journal,
-            self._limits(),
+            Limits.of(self.provider.name, self._folder, self.policy, self._creates_per_s),
             self._disposal,
             make_room=self._make_room,
         )
@@ -134,40 +135,15 @@ class SandboxPool:
 
     def metrics(self) -> PoolMetrics:
         """Everything it measures, now."""
-        now = self._now()
-        self._meter.advance(now)
-        shelves = list(self._shelves.values())
-        meter, starter = self._meter, self._starter
-        needed = sum(shelf.rate_per_s(now) for shelf in shelves)
-        limit = self._creates_per_s
-        return PoolMetrics(
-            acquires=meter.acquires,
-            misses=meter.misses,
-            replacements=meter.replacements,
-            wait_s=meter.wait_s,
-            wait_p50_s=meter.wait_quantile(0.5),
-            wait_p99_s=meter.wait_quantile(0.99),
+        return read(
+            self._now(),
+            self._meter,
+            self._starter,
+            self._upkeep,
+            self.shelves,
             in_use=len(self._in_use),
-            ready=sum(len(shelf.ready) for shelf in shelves),
-            starting=sum(len(shelf.orders) for shelf in shelves),
-            waiting=sum(shelf.waiting for shelf in shelves),
-            outstanding_predicted=sum(shelf.outstanding(now) for shelf in shelves),
-            outstanding_mean=meter.starting_s / meter.uptime_s if meter.uptime_s else 0.0,
-            target=sum(shelf.target(now) for shelf in shelves),
-            created=starter.created,
-            failed_starts=starter.failed,
-            hedged_starts=starter.hedged,
-            expired=self._upkeep.expired,
-            dead_spares=self._upkeep.dead,
-            reaped=self._upkeep.reaped,
             undestroyed=len(self._disposal),
-            breaker_opened=starter.breaker.times_opened,
-            breaker_open=starter.breaker.is_open,
-            sustainable=limit is None or needed < limit,
-            creates_needed_per_s=needed,
-            idle_sandbox_s=meter.idle_sandbox_s,
-            blocked_s=meter.blocked_s,
-            uptime_s=meter.uptime_s,
+            create_limit_per_s=self._creates_per_s,
         )
 
     async def close(self) -> int:
@@ -361,16 +337,6 @@ class SandboxPool:
             if spare is not None:
                 gone = self._disposal.discard(spare.started)
                 gone.add_done_callback(lambda _: self._has_room())
-
-    def _limits(self) -> Limits:
-        folder = self._folder.with_name("limits") / self.provider.name
-        rate, starting = self._creates_per_s, self.policy.max_starting
-        return Limits(
-            creates=None
-            if rate is None
-            else CreateRate(folder / "creates", per_s=0.98 * rate, burst=self.policy.create_burst),
-            starting=None if starting is None else StartingPermits(folder / "starting", starting),
-        )
 
     def _check_open(self) -> None:
         if not self._is_open:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from training_gym.sandboxes.pool.breaker import Breaker
 from training_gym.sandboxes.pool.disposal import Disposal, Started
@@ -32,6 +33,20 @@ class Limits:
 
     creates: CreateRate | None
     starting: StartingPermits | None
+
+    @classmethod
+    def of(
+        cls, provider: str, leases: Path, policy: PoolPolicy, creates_per_s: float | None
+    ) -> Limits:
+        """Of a provider, in a folder beside the leases'."""
+        folder = leases.with_name("limits") / provider
+        creates = starting = None
+        if creates_per_s is not None:
+            burst, per_s = policy.create_burst, 0.98 * creates_per_s
+            creates = CreateRate(folder / "creates", per_s=per_s, burst=burst)
+        if policy.max_starting is not None:
+            starting = StartingPermits(folder / "starting", policy.max_starting)
+        return cls(creates, starting)
 
 
 class Starter:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterable, Callable
 from typing import Any
 
 from training_gym.sandboxes.zygote.inside import frames
@@ -115,7 +115,7 @@ class Execution:
         if self._pieces is None:
             self._pieces = deque()
 
-    async def pieces(self) -> AsyncIterator[Output]:
+    async def pieces(self) -> AsyncGenerator[Output, None]:
         """What it writes, to its end."""
         self.divert()
         assert self._pieces is not None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 from training_gym.sandboxes.zygote.inside import syscalls as sc
 from training_gym.spec.sandboxes import MIB, SandboxFileError
@@ -48,7 +48,7 @@ def open_file(root: int, path: str, max_bytes: int) -> tuple[int, int]:
 
 async def read_chunks(
     root: int, path: str, max_bytes: int, chunk_bytes: int = MIB
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes, None]:
     """A file's content in pieces; one that grows beyond the limit meanwhile is refused too."""
     fd, size = open_file(root, path, max_bytes)
     total = 0

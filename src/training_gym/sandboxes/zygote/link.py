@@ -26,9 +26,9 @@ async def receive_ready(
     Raises `StartTimeout`, or `StartFailed` with the sandbox's own reason.
     """
     loop = asyncio.get_running_loop()
-    readable = loop.create_future()
+    readable: asyncio.Future[None] = loop.create_future()
     link.setblocking(False)
-    loop.add_reader(link, lambda: readable.done() or readable.set_result(None))
+    loop.add_reader(link, _settle, readable)
     try:
         await asyncio.wait_for(readable, timeout_s)
     except TimeoutError:
@@ -55,6 +55,11 @@ async def receive_ready(
         f"the sandbox could not start: {why}",
         fix="check its image, mounts and resources; `training-gym sandbox doctor` knows more",
     )
+
+
+def _settle(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 class Link(asyncio.Protocol):

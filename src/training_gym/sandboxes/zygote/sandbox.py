@@ -263,7 +263,7 @@ class LocalSandbox:
         """Part of `Sandbox`. A child of process 1 writes it: the host follows no path inside."""
         request = ExecRequest(argv=("write",), timeout_s=600.0, max_output_bytes=4096)
         more = {"write": self._absolute(path), "mode": mode}
-        # Beside commands that run, since what writes is ours; it can be told from leftovers by /proc.
+        # Beside commands that run: by /proc, what writes can be told from leftovers.
         turn = self._turn if "proc" in self.parts.missing else contextlib.nullcontext()
         async with turn:
             execution = self._begin(request, data, more=more)

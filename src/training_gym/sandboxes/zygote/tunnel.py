@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from training_gym.sandboxes.zygote.inside import frames
 from training_gym.sandboxes.zygote.inside.tunnel import WINDOW
@@ -48,9 +49,12 @@ class Tunnel:
     async def open(self, reach: Dial, channel: int, port: int) -> str:
         """Let connections to a port inside reach a service; returns `host:port` there."""
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._link.handle(
-            channel, lambda _, payload: answer.done() or answer.set_result(payload) or None
-        )
+
+        def receive(kind: int, payload: bytes) -> None:
+            if not answer.done():
+                answer.set_result(payload)
+
+        self._link.handle(channel, receive)
         self._link.send(frames.LISTEN, channel, str(port).encode())
         try:
             told = json.loads(await asyncio.wait_for(answer, _ANSWER_S))
@@ -98,7 +102,8 @@ class Relay:
             both = asyncio.gather(self._upwards(writer), self._downwards(reader))
             broken = asyncio.create_task(self._broken.wait())
             try:
-                await asyncio.wait({both, broken}, return_when=asyncio.FIRST_COMPLETED)
+                waits: set[asyncio.Future[Any]] = {both, broken}
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 broken.cancel()
                 both.cancel()

@@ -46,13 +46,20 @@ def test_a_mismatch_that_rises_warns_earlier(history):
     assert agreement.mismatch(history(metrics), "", LIMITS).severity == "warning"
 
 
-@pytest.mark.parametrize("facts", [Facts(updates_per_batch=2), Facts(staleness_bound=1.0)])
-def test_where_the_policy_moves_within_a_batch_only_the_samplers_own_metrics_tell(history, facts):
+def test_of_several_updates_only_the_first_ones_mismatch_tells(history):
+    facts = Facts(updates_per_batch=2)
+    moved = [matched(kl_to_sampler=0.5, effective_sample_share=0.1, ratio_mean=3.0)] * 6
+    assert agreement.mismatch(history(moved, facts=facts), "", LIMITS).severity is None
+    wrong = [matched(mismatch_mean=log(1.5))] * 6
+    assert agreement.mismatch(history(wrong, facts=facts), "", LIMITS).severity == "critical"
+
+
+def test_where_episodes_are_older_than_the_policy_only_the_samplers_own_metrics_tell(history):
+    facts = Facts(staleness_bound=1.0)
     metrics = [matched(mismatch_mean=log(1.5))] * 6
     assert agreement.mismatch(history(metrics, facts=facts), "", LIMITS) is None
     named = [{"sampler_mismatch_mean": log(1.5)}] * 6
-    found = agreement.mismatch(history(named, facts=facts), "", LIMITS)
-    assert found.severity == "critical"
+    assert agreement.mismatch(history(named, facts=facts), "", LIMITS).severity == "critical"
 
 
 def test_kl_is_compared_with_its_own_median(history):

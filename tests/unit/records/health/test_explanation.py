@@ -105,7 +105,7 @@ def test_tasks_that_flipped_cite_an_episode_from_before_and_one_from_after(recor
     assert found.summary.startswith("the mean reward did not move beyond noise")
     flipped = {part.name: part for part in of_kind(found, "task")}
     assert flipped["a"].text == "task a rose: 0.015 → 1.02"
-    assert flipped["a"].episodes == ("1-a.0", "10-a.3")
+    assert flipped["a"].episodes == ("2-a.0", "9-a.3")
     assert flipped["b"].text.startswith("task b fell")
 
 
@@ -130,7 +130,8 @@ def test_truncation_is_a_part_of_its_own(record):
 def test_evaluations_tell_what_flipped(record):
     run = record(lambda step, task, member: {"reward": 0.5 + 0.1 * member})
     with Recorder(run, writer="late", attempt=1) as recorder:
-        for step, means in ((0, {"x": 0.0, "y": 1.0, "z": 1.0}), (8, {"x": 1.0, "y": 0.0, "z": 1.0})):
+        flipped = ((0, {"x": 0.0, "y": 1.0, "z": 1.0}), (8, {"x": 1.0, "y": 0.0, "z": 1.0}))
+        for step, means in flipped:
             recorder.evaluation(
                 name="held",
                 mean=sum(means.values()) / 3,

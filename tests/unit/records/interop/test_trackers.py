@@ -1,10 +1,12 @@
 """Sinks and imports, each with the real package; skipped where it is not installed."""
 
 import sys
+import time
 
 import pytest
 
 from training_gym.records.imports import import_run
+from training_gym.records.imports.wandb import read_wandb
 from training_gym.records.index import SeriesQuery
 from training_gym.records.readers import read_stream
 from training_gym.records.sinks import Feeder, SinkRun, open_sink
@@ -27,6 +29,13 @@ class Remembering:
 def feed(run, sink, tmp_path, **options):
     options.setdefault("everything", True)
     return Feeder(run, sink, tmp_path / "state.json", **options).feed()
+
+
+def wait_for(holds, seconds=60):
+    """wandb's own process may write its file out a moment after `finish()` has returned."""
+    deadline = time.monotonic() + seconds
+    while not holds() and time.monotonic() < deadline:
+        time.sleep(0.1)
 
 
 def recorded(run):
@@ -95,6 +104,7 @@ def test_wandb_offline_there_and_back(run, index, tmp_path, monkeypatch):
     sink = open_sink("wandb", SinkRun.of(run), "p", tmp_path / "wb")
     feed(run, sink, tmp_path)
     sink.close()
+    wait_for(lambda: len(read_wandb(tmp_path / "wb").points) >= len(recorded(run)))
     made = import_run("wandb", tmp_path / "wb", tmp_path / "runs", run_id="wb")
     query = SeriesQuery(names=("reward_mean",))
     ours, theirs = index.series(("r1",), query)[0], index.series((made.run_id,), query)[0]

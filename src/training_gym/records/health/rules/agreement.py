@@ -43,14 +43,17 @@ def clip_fraction(history: History, environment: str, limits: Thresholds) -> Rea
 def mismatch(history: History, environment: str, limits: Thresholds) -> Reading | None:
     """How far trainer and sampler disagree on tokens that the same weights drew.
 
-    Where a batch is learned from several times, only metrics named `sampler_…` tell; others also
-    hold how far the policy has moved since.
+    Where a batch is learned from several times, all but `mismatch_mean`, which is that of the first
+    update, also hold how far the policy has moved since; where episodes are older than the policy,
+    that one does as well. Metrics named `sampler_…` are free of either.
     """
     names = [f"sampler_{name}" for name in ("mismatch_mean", "kl", "effective_share", "ratio_mean")]
     if names[0] not in history.last.metrics:
-        if history.facts.updates_per_batch > 1 or (history.facts.staleness_bound or 0) > 0:
+        if (history.facts.staleness_bound or 0) > 0:
             return None
         names = ["mismatch_mean", "kl_to_sampler", "effective_sample_share", "ratio_mean"]
+        if history.facts.updates_per_batch > 1:
+            names[1:] = ["", "", ""]
     found = [history.last.metrics.get(name) for name in names]
     mean_log, kl, share, ratio = found
     if mean_log is None:

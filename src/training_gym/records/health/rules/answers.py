@@ -35,7 +35,7 @@ def length_drift(history: History, environment: str, limits: Thresholds) -> Read
 def length_reward(history: History, environment: str, limits: Thresholds) -> Reading | None:
     """Rank correlation of length and reward within groups, while lengths go the rewarded way."""
     together = joined(history.plays(environment, WINDOW))
-    usual = history.of_plays(environment, lambda plays: plays.median_length)
+    usual = _first_length(history, environment)
     found = [_length_correlation(group) for group in together.groups]
     known = [value for value in found if value is not None]
     now = together.median_length
@@ -175,6 +175,12 @@ def _gains(early: list[Plays], now: list[Plays], weights: object) -> dict[str, f
 def _reward_deviation(early: list[Plays]) -> float:
     rewards = joined(early).rewards
     return statistics.pstdev(rewards) if rewards else 0.0
+
+
+def _first_length(history: History, environment: str) -> float | None:
+    """Median length in the first three steps: a hack may be complete before step 12."""
+    first = [step.environments.get(environment) for step in history.early[:3]]
+    return joined([plays for plays in first if plays is not None]).median_length
 
 
 def _length_correlation(group: tuple[Play, ...]) -> float | None:

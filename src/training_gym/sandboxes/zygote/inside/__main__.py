@@ -7,6 +7,7 @@ and removes what the owner left on disk, so that nothing outlives even a SIGKILL
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
@@ -91,7 +92,9 @@ class Zygote:
 
     @staticmethod
     def _refuse(link: int, why: str) -> None:
-        os.write(link, frames.document(frames.REFUSED, 0, {"error": why}))
+        # Whoever asked may have given up meanwhile; the other sandboxes must not die of that.
+        with contextlib.suppress(OSError):
+            os.write(link, frames.document(frames.REFUSED, 0, {"error": why}))
 
     def _map_users(self, pid: int, user: str) -> None:
         if self._boot.rootless:

@@ -88,7 +88,7 @@ def _execute(argv: list[str], environment: dict[str, str]) -> NoReturn:
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:
-            status, why = NOT_EXECUTABLE, error.strerror
+            status, why = NOT_EXECUTABLE, str(error.strerror)
     _fail(status, f"{name}: {why}")
 
 
@@ -111,7 +111,8 @@ def _run_source(source: str, environment: dict[str, str], imports: ImportState) 
         "backslashreplace",
         line_buffering=True,
     )
-    sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
+    for name in ("stdin", "stdout", "stderr"):
+        setattr(sys, f"__{name}__", getattr(sys, name))
     signal.signal(signal.SIGINT, signal.default_int_handler)
     main = types.ModuleType("__main__")
     main.__dict__["__builtins__"] = __builtins__

@@ -21,7 +21,7 @@ _ON_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL
 
 def abi() -> int:
     """The kernel's version of it; 0 where there is none."""
-    return max(0, sc.libc.syscall(_CREATE, None, 0, 1))
+    return max(0, int(sc.libc.syscall(_CREATE, None, 0, 1)))
 
 
 class Ruleset:

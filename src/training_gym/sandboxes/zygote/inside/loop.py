@@ -6,7 +6,7 @@ import select
 import time
 from collections.abc import Callable
 
-Callback = Callable[[], None]
+Callback = Callable[[], object]
 
 
 class Loop:
@@ -54,7 +54,8 @@ class Loop:
                 self._writers[fd]()
         now = time.monotonic()
         for key, (when, callback) in list(self._timers.items()):
-            if when <= now and self._timers.pop(key, None):
+            if when <= now and key in self._timers:
+                del self._timers[key]
                 callback()
 
     def _set(self, table: dict[int, Callback], fd: int, callback: Callback | None) -> None:

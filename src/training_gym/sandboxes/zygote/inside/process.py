@@ -8,6 +8,7 @@ import resource
 import signal
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from training_gym.sandboxes.zygote.inside import frames
@@ -75,7 +76,7 @@ class Running:
         for fd in pipes:
             os.set_blocking(fd, False)
         for fd in outputs:
-            loop.on_readable(fd, lambda fd=fd: self._read(fd))  # type: ignore[misc]
+            loop.on_readable(fd, partial(self._read, fd))
         loop.on_readable(self._handle, self._finish)
         loop.at(self, self._began + request["timeout_s"], lambda: self.end("exec_timeout"))
 
@@ -100,7 +101,7 @@ class Running:
     def pause(self, yes: bool) -> None:
         """Stop or go on reading its output."""
         for fd in self._open:
-            self._loop.on_readable(fd, None if yes else lambda fd=fd: self._read(fd))  # type: ignore[misc]
+            self._loop.on_readable(fd, None if yes else partial(self._read, fd))
 
     def _write(self) -> None:
         if self._pending:

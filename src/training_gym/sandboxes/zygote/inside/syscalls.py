@@ -63,7 +63,7 @@ def setns(fd: int, kind: int) -> None:
 def mount(
     source: str | None, target: str, kind: str | None = None, flags: int = 0, data: str = ""
 ) -> None:
-    """mount(2)."""
+    """Attach a file system; see its manual page for the arguments."""
     checked(
         libc.mount(
             source.encode() if source else None,
@@ -103,7 +103,7 @@ def change_root(folder: str) -> None:
 
 
 def prctl(option: int, value: int = 0) -> int:
-    """prctl(2) with one argument."""
+    """Change one attribute of this process."""
     zero = ctypes.c_ulong(0)
     result = libc.prctl(option, ctypes.c_ulong(value), zero, zero, zero)
     return checked(result, f"prctl {option}")
@@ -134,7 +134,7 @@ def become(uid: int, gid: int) -> None:
     prctl(_PR_SET_KEEPCAPS, 1)
     os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)
-    effective, permitted, inheritable, effective2, permitted2, inheritable2 = _capabilities()
+    _, permitted, inheritable, _, permitted2, inheritable2 = _capabilities()
     _set_capabilities(permitted, permitted, inheritable, permitted2, permitted2, inheritable2)
 
 

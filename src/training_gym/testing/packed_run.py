@@ -1,4 +1,4 @@
-"""Runs as small files: what the health rules read of them and nothing else, for tests and replay.
+"""Runs as small files: what the health rules read of them and nothing else, to be replayed.
 
 One xz file a run: a line about the run, then a line for each record, `[stream, record]`, in which
 numbers are rounded, episodes keep only the answer's text, and tokens only their count.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import lzma
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ def pack(run: RunDirectory, path: Path, **about: Any) -> int:
         [a.rule, a.environment, a.severity, a.state, a.first_step] for a in replay(replica)
     ]
     path.write_bytes(lzma.compress("\n".join([json.dumps(head), *lines]).encode(), preset=9))
-    _remove(unpacked)
+    shutil.rmtree(unpacked)
     return path.stat().st_size
 
 
@@ -112,9 +113,3 @@ def _rounded(value: Any) -> Any:
     if isinstance(value, list):
         return [_rounded(item) for item in value]
     return value
-
-
-def _remove(folder: Path) -> None:
-    import shutil
-
-    shutil.rmtree(folder)
