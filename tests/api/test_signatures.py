@@ -62,7 +62,8 @@ def test_a_run_offers_exactly_this() -> None:
     offered = {name for name in vars(Run) if not name.startswith("_")}
     assert offered == {
         "all", "checkpoints", "episodes", "failure", "fork", "from_id", "health", "inert",
-        "is_paused", "logs", "metrics", "pause", "plan", "result", "resume", "status", "stop", "wait",
+        "is_paused", "logs", "metrics", "pause", "plan", "result", "resume", "status", "stop",
+        "wait",
     }  # fmt: skip
     assert {"id", "path", "is_inert"} <= vars(Run("some-id")).keys()
 
