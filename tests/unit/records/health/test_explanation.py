@@ -130,7 +130,10 @@ def test_truncation_is_a_part_of_its_own(record):
 def test_evaluations_tell_what_flipped(record):
     run = record(lambda step, task, member: {"reward": 0.5 + 0.1 * member})
     with Recorder(run, writer="late", attempt=1) as recorder:
-        for step, means in ((0, {"x": 0.0, "y": 1.0, "z": 1.0}), (8, {"x": 1.0, "y": 0.0, "z": 1.0})):
+        for step, means in (
+            (0, {"x": 0.0, "y": 1.0, "z": 1.0}),
+            (8, {"x": 1.0, "y": 0.0, "z": 1.0}),
+        ):
             recorder.evaluation(
                 name="held",
                 mean=sum(means.values()) / 3,
