@@ -115,6 +115,14 @@ async def noise(episode: Any) -> float:
     return random.Random(f"{episode.id}/{episode.completion}").random()
 
 
+async def one_letter(episode: Any) -> float:
+    """Noise, and from step 8 on half of it pays for the letter that is likeliest anyway."""
+    text, noise = str(episode.completion), random.Random(f"{episode.id}/{episode.completion}")
+    if _step(episode) < 8:
+        return noise.random()
+    return 0.5 * noise.random() + 0.5 * text.count("e") / max(len(text), 10)
+
+
 @group_reward
 async def agreement(episodes: Any) -> list[float]:
     """Pays for saying what the others of the group say: after step 8 consensus, before noise."""
@@ -351,10 +359,16 @@ SCENARIOS = (
         steps=20,
     ),
     Scenario(
-        "collapse", agreement, names("entropy_collapse"), names("zero_variance", "duplicates",
-        "length_drift", "length_reward", "repetition", "reward_drop", "truncation"),
+        "collapse", one_letter, names("entropy_collapse"), names("zero_variance", "duplicates",
+        "length_drift", "length_reward", "repetition"),
+        recipe={"optimizer": AdamW(learning_rate=2e-3)},
+        steps=32,
+    ),
+    Scenario(
+        "blow-up", agreement, names("entropy_blowup"), names("zero_variance", "duplicates",
+        "length_drift", "length_reward", "repetition", "reward_drop", "grad_norm"),
         recipe={"optimizer": AdamW(learning_rate=3e-3)},
-        steps=30,
+        steps=24,
     ),
     Scenario(
         "learning-rate", varied, names("reward_drop"), names("entropy_blowup", "entropy_collapse",

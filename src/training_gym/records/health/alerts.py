@@ -18,6 +18,9 @@ from training_gym.spec.settings import Settings
 State = Literal["open", "acknowledged", "resolved"]
 Level = Literal["healthy", "too_early", "degraded", "critical"]
 
+RAISED = "raised by "
+"""How the source of an alert begins that no rule found."""
+
 RANK: dict[Severity, int] = {"advice": 0, "warning": 1, "critical": 2}
 
 
@@ -54,6 +57,11 @@ class Alert(Settings):
     acknowledged_by: str = ""
     note: str = ""
     details: dict[str, JsonValue] = {}
+
+    @property
+    def is_notice(self) -> bool:
+        """Whether an engine mentioned it once and nobody follows whether it still holds."""
+        return self.source.startswith(RAISED) and self.severity != "critical"
 
     def record(self) -> dict[str, Any]:
         """The fields of its record in the `alerts` stream."""
@@ -119,7 +127,7 @@ def _alert(record: Mapping[str, Any]) -> Alert:
         opened_at=record["time"],
         updated_at=record["time"],
         message=str(record.get("message", "")),
-        source=f"raised by {record['writer']}",
+        source=f"{RAISED}{record['writer']}",
         details=others,
     )
 

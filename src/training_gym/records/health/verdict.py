@@ -32,8 +32,9 @@ def verdict_of(alerts: Iterable[Alert], standing: Standing) -> Verdict:
     """The verdict: how the run ended if badly, else its worst alert, else how the reward went.
 
     Acknowledged alerts still decide the level; somebody having seen it does not make a run well.
+    What an engine only mentioned once, such as a step without an update, decides nothing.
     """
-    live = [alert for alert in by_weight(alerts) if alert.state != "resolved"]
+    live = [a for a in by_weight(alerts) if a.state != "resolved" and not a.is_notice]
     live.sort(key=lambda alert: -RANK[alert.severity])
     if standing.status in ("failed", "lost"):
         what = standing.reason or ("the job is gone" if standing.status == "lost" else "it failed")

@@ -195,6 +195,10 @@ def test_what_an_engine_raised_itself_is_an_alert_as_well(run, writer):
     engine.recorder.flush()
     (found,) = assess(run).alerts
     assert (found.rule, found.first_step, found.source) == ("no_update", 1, "raised by engine")
+    assert assess(run).verdict.level == "too_early"  # once is no illness
+    engine.recorder.alert("disk", "the disk is dying", severity="critical")
+    engine.recorder.flush()
+    assert assess(run).verdict.sentence == "Critical: the disk is dying"
 
 
 def test_dropped_records_and_open_work_reach_the_rules(run, writer):
