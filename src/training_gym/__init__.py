@@ -41,6 +41,7 @@ _PUBLIC = {
     "spec.tasks": ("Task",),
     "spec.compute": ("LocalTarget",),
     "spec.errors": ("GymError",),
+    "spec.health": ("Health", "Thresholds", "Bounds", "Webhook"),
 }
 _HOME = {name: module for module, names in _PUBLIC.items() for name in names}
 
@@ -56,6 +57,7 @@ __all__ = [
     "SFT",
     "TIS",
     "AdamW",
+    "Bounds",
     "CheckpointPolicy",
     "Context",
     "Distill",
@@ -68,6 +70,7 @@ __all__ = [
     "GeneratedDataset",
     "GymError",
     "HarborDataset",
+    "Health",
     "HuggingFaceDataset",
     "IcePop",
     "LocalEngine",
@@ -87,8 +90,10 @@ __all__ = [
     "Score",
     "SimPO",
     "Task",
+    "Thresholds",
     "TrainConfig",
     "Trajectory",
+    "Webhook",
     "__version__",
     "group_reward",
     "weighted",
@@ -122,6 +127,7 @@ if TYPE_CHECKING:
     from training_gym.spec.environment import Context, Environment, Policy
     from training_gym.spec.episodes import Episode, Outcome, Score, Trajectory
     from training_gym.spec.errors import GymError
+    from training_gym.spec.health import Bounds, Health, Thresholds, Webhook
     from training_gym.spec.loss_terms import MIS, TIS, IcePop, LossKL, RewardKL
     from training_gym.spec.messages import Message
     from training_gym.spec.recipe import AdamW, CheckpointPolicy, LocalEngine, Lora, Recipe

@@ -7,11 +7,33 @@ from typing import Annotated
 
 import typer
 
-from training_gym.cli import doctor, init, quickstart, train
+from training_gym.cli import (
+    alerts,
+    dashboard,
+    demo_run,
+    doctor,
+    explain,
+    init,
+    quickstart,
+    setup,
+    train,
+)
 from training_gym.cli.harbor import app as harbor
 from training_gym.cli.models import app as models
 from training_gym.cli.runs import app as runs
 from training_gym.cli.sandbox import app as sandbox
+from training_gym.cli.views import (
+    changes,
+    compare,
+    episodes,
+    export,
+    logs,
+    metrics,
+    schema,
+    status,
+    sync,
+    timeline,
+)
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -21,12 +43,31 @@ app = typer.Typer(
 )
 app.command()(quickstart.quickstart)
 app.command()(train.train)
+for view in (
+    status.status,
+    metrics.metrics,
+    episodes.episodes,
+    timeline.timeline,
+    logs.logs,
+    compare.compare,
+    changes.changes,
+    export.export,
+    schema.schema,
+    sync.sync,
+):
+    app.command()(view)
+app.command("import")(sync.import_)
 app.add_typer(runs, name="runs")
+app.command()(alerts.alerts)
+app.command()(explain.explain)
 app.add_typer(models, name="models")
 app.add_typer(harbor, name="harbor")
 app.add_typer(sandbox, name="sandbox")
 app.command()(init.init)
 app.command()(doctor.doctor)
+app.command()(dashboard.dashboard)
+app.command()(setup.setup)
+app.command("demo-run")(demo_run.demo_run)
 
 
 def _version(wanted: bool) -> None:

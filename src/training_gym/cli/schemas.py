@@ -6,6 +6,12 @@ with a new number after the slash.
 
 from __future__ import annotations
 
+from typing import Any
+
+from pydantic import BaseModel
+
+from training_gym.records import index
+
 _STAMP = {
     "time": "when it was recorded, ISO 8601 in UTC",
     "attempt": "which try at the run recorded it",
@@ -34,6 +40,42 @@ _RESULT = {
     "wall_s": "seconds over all attempts",
     "path": "the run's folder",
 }
+
+VALUES: dict[str, type[BaseModel]] = {
+    "status/1": index.RunRow,
+    "metrics/1": index.Series,
+    "episodes/1": index.EpisodeRow,
+    "episode/1": index.EpisodeDetail,
+    "timeline/1": index.Timeline,
+    "logs/1": index.LogLine,
+    "compare/1": index.Comparison,
+    "compare.diff/1": index.ConfigDifference,
+    "changes/1": index.Changes,
+}
+"""Objects that are values of the index, with all their fields."""
+
+
+def fields_of(value: type[BaseModel]) -> dict[str, str]:
+    """A value's fields and what they mean, by its own words."""
+    return {
+        name: " ".join((field.description or name.replace("_", " ")).split())
+        for name, field in value.model_fields.items()
+    }
+
+
+def json_schema(name: str) -> dict[str, Any]:
+    """The JSON Schema of one object that `--json` writes."""
+    value = VALUES.get(name)
+    schema: dict[str, Any] = {"type": "object", "properties": {}}
+    if value is not None:
+        schema = value.model_json_schema(mode="serialization")
+    for field, meaning in SCHEMAS[name].items():
+        schema["properties"].setdefault(field, {"description": meaning})
+    schema["properties"]["schema"] = {"const": name}
+    schema["required"] = ["schema", *SCHEMAS[name]]
+    schema["additionalProperties"] = False
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": name}
+
 
 SCHEMAS: dict[str, dict[str, str]] = {
     "error/1": {
@@ -111,6 +153,74 @@ SCHEMAS: dict[str, dict[str, str]] = {
         "asked": "whether there was anything to stop",
         "now": "whether it was asked to end at once",
     },
+    **{name: fields_of(value) for name, value in VALUES.items()},
+    "status.page/1": {
+        "shown": "runs in this answer",
+        "omitted": "runs that match, left out because of --limit",
+    },
+    "episodes.page/1": {
+        "shown": "episodes in this page",
+        "total": "episodes that match, or null where counting would mean reading them",
+        "complete": "false if a search for text stopped early; --since goes on",
+        "cursor": "give it to --since for the next page; empty after the last",
+    },
+    "logs.page/1": {
+        "shown": "lines in this page",
+        "complete": "false if a search stopped early; --since goes on",
+        "older": "cursor for the lines before, or empty",
+        "newer": "cursor for what comes after",
+        "sources": "every source of the run",
+    },
+    "export/1": {
+        "run_id": "the run",
+        "format": "html, csv, parquet, chrome or atif",
+        "files": "what was written",
+    },
+    "sync/1": {
+        "run_id": "the run",
+        "to": "the tracker",
+        "project": "where in the tracker",
+        "records": "metric records that were handed on this time",
+    },
+    "import/1": {"run_id": "the new run", "kind": "tensorboard or wandb", "path": "its folder"},
+    "runs.note/1": {"run_id": "the run", "notes": "id, time, by and text of each"},
+    "runs.tag/1": {"run_id": "the run", "tags": "its tags now"},
+    "runs.gc/1": {
+        "removals": "path, bytes and why of everything that goes",
+        "bytes": "of all of it",
+        "deleted": "false: it was only said what would go",
+    },
+    "schema.list/1": {"schemas": "names of all schemas"},
+    "runs.pause/1": {"run_id": "the run", "status": "what it was when asked"},
+    "runs.ack/1": {
+        "run_id": "the run",
+        "alerts": "ids of the alerts",
+        "by": "who has seen them",
+        "note": "what was said",
+        "withdrawn": "whether the acknowledgement was taken back",
+    },
+    "alerts/1": {
+        "run_id": "the run",
+        "verdict": "level (healthy, too_early, degraded, critical), sentence, since_step, rule",
+        "alerts": "open first, worst first: id, rule, severity, state, environment, first_step, "
+        "last_step, opened_at, updated_at, worsened_at, message, value, threshold, evidence "
+        "(episode ids), explanations, next, source, acknowledged_by, note, details of each",
+        "omitted": "alerts left out because of --limit",
+        "cursor": "give it to --since to see what changes from here",
+    },
+    "explain/1": {
+        "run_id": "the run",
+        "steps_before": "first and last of the steps compared with",
+        "steps_after": "first and last of the steps that are compared",
+        "difference": "of the mean rewards",
+        "standard_error": "of that difference",
+        "moved": "whether it is more than two standard errors",
+        "summary": "one sentence",
+        "parts": "kind (component, length, outcome, signal, task, evaluation, cause), name, "
+        "effect on the mean reward, before, after, text, episodes of each",
+        "verdict": "as in alerts/1",
+        "alerts": "ids of the alerts that are not resolved",
+    },
     "models.list/1": {"models": ", ".join(_MODEL) + " of each"},
     "models.show/1": {
         **_MODEL,
@@ -165,6 +275,11 @@ SCHEMAS: dict[str, dict[str, str]] = {
         "tasks": "how many were verified",
         "sound": "how many of them are sound",
         "findings": "how many of each finding",
+    },
+    "demo-run/1": {
+        "run_id": "the run that was written",
+        "kind": "what it shows",
+        "path": "the run's folder",
     },
     "doctor/1": {
         "healthy": "false if something keeps every run from working",

@@ -20,6 +20,7 @@ from training_gym.jobs.environment import engine_environment, require_secrets
 from training_gym.jobs.outputs import Outputs
 from training_gym.jobs.source import unpack
 from training_gym.jobs.supervision import Inbox, Supervision, describe_end
+from training_gym.jobs.watch import HealthWatch
 from training_gym.records.documents import create_document, write_document
 from training_gym.records.processes import this_process
 from training_gym.records.recorder import Recorder
@@ -103,7 +104,10 @@ class JobRunner:
             if job.source_sha256 is not None:
                 unpack(run.source_archive, run.source, job.source_sha256)
             require_secrets(job, os.environ)
-            with closing(Outputs(run, job, job.attempt, recorder)) as outputs:
+            with (
+                closing(HealthWatch(run, job.attempt)),
+                closing(Outputs(run, job, job.attempt, recorder)) as outputs,
+            ):
                 code, stopped_by = self._watch_engine(leash, outputs, recorder)
             ending = describe_end(job, code, stopped_by, started_at, outputs)
             with suppress(GymError):

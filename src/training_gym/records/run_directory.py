@@ -24,6 +24,7 @@ Stream = Literal[
     "metrics",
     "spans",
     "episodes",
+    "tokens",
     "logs",
     "events",
     "alerts",
@@ -103,6 +104,11 @@ class RunDirectory:
     def environment_path(self) -> Path:
         """Packages, image digests, hardware."""
         return self.path / "environment.json"
+
+    @property
+    def vocabulary_path(self) -> Path:
+        """The text of each token id; see `records.vocabulary`."""
+        return self.path / "vocabulary.json"
 
     @property
     def result_path(self) -> Path:

@@ -175,8 +175,12 @@ class KeptProvider:
             fix="raise resources.memory_mb if it deserves more",
         )
         self._watchdog.watch(process.pid, limit, lambda: sandbox.kill(error))
-        if spec.network.mode != "none":
-            await open_egress(sandbox)
+        try:
+            if spec.network.mode != "none":
+                await open_egress(sandbox)
+        except BaseException:
+            sandbox.kill()
+            raise
         return sandbox
 
     def _refuse_unsupported(self, spec: SandboxSpec) -> None:

@@ -78,7 +78,7 @@ def traces(home: Path, known: frozenset[int] = frozenset()) -> Traces:
     )
 
 
-def kill_at_random(home: Path, *, uid: int | None, seed: int, patience_s: float = 20.0) -> Traces:
+def kill_at_random(home: Path, *, uid: int | None, seed: int, patience_s: float = 60.0) -> Traces:
     """SIGKILL a busy owner at a moment drawn by `seed`; returns what is left in the end."""
     command = [sys.executable, "-c", OWNER, *([str(uid)] if uid is not None else [])]
     owner = subprocess.Popen(

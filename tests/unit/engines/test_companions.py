@@ -11,7 +11,12 @@ from training_gym.engines.local.companions import (
 )
 from training_gym.engines.local.credit import Group
 from training_gym.engines.local.network import Network
-from training_gym.engines.local.translation import Translation, teacher_advantages, text_ends
+from training_gym.engines.local.translation import (
+    Translation,
+    teacher_advantages,
+    text_ends,
+    translation_for,
+)
 from training_gym.models.weights import load_codec, load_model
 from training_gym.models.weights.tiny import tiny_model
 from training_gym.spec.algorithms import DPO, GRPO, Distill, FullVocabulary
@@ -20,6 +25,7 @@ from training_gym.spec.errors import EngineError
 from training_gym.spec.loss_terms import LossKL
 from training_gym.spec.messages import user
 from training_gym.spec.recipe import Lora, Recipe
+from training_gym.spec.run import RunSpec
 from training_gym.spec.tasks import Task
 
 
@@ -145,3 +151,18 @@ def test_a_teacher_reads_the_answer_in_its_own_tokens(network, codec, other):
     expected = [x + 1.0, ab + 2.0, ab + 2.0, end + 1.0]
     assert found[len(prompt) :] == pytest.approx(expected, abs=1e-4)
     assert not any(found[: len(prompt)])
+
+
+def test_a_teacher_with_other_tokens_takes_no_environment(network, codec, other, tiny_folder):
+    algorithm = Distill(teacher=str(other))
+    found = load_companions(Recipe(algorithm=algorithm), network, codec, start=tiny_folder)
+    values = {"model": "m", "dataset": ["a"], "recipe": {"algorithm": algorithm}}
+    alone = translation_for(RunSpec(**values), found, codec, token_budget=64)
+    assert isinstance(alone, Translation)
+    playing = RunSpec(**values, environment="envs:Game")
+    with pytest.raises(EngineError, match="turns that each tokenizer"):
+        translation_for(playing, found, codec, token_budget=64)
+    same = load_companions(
+        Recipe(algorithm=Distill(teacher=str(tiny_folder))), network, codec, start=tiny_folder
+    )
+    assert translation_for(playing, same, codec, token_budget=64) is None

@@ -7,6 +7,7 @@ import random
 import pytest
 import torch
 from tests.unit.engines.families import FAMILIES, own_logprobs, sharp_model
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from training_gym.engines.local.attention import PackedLayout, Segment
 from training_gym.engines.local.draws import Draw, draw, stream_of, uniform
@@ -112,21 +113,26 @@ def test_every_request_is_answered_as_if_it_were_alone(network, model, folder, c
 
     Alone means: each token drawn from the model's own forward over what came before it.
     """
+    check_requests(network, model, folder, compute, episodes=6)
+
+
+def check_requests(network, model, folder, compute, episodes):
     codec, sizes = load_codec(folder), read(folder)
 
     async def together():
         sampler = LocalSampler(
             network, codec, compute, slots=3, max_sequence_tokens=CONTEXT, deterministic=False
         )
-        play = Play(sampler, seed=FAMILIES.index(folder.name))
-        await play.run(8)
-        cache = sampler._table.cache
-        values = cache.capacity * sizes.cached_values + sizes.state_values
-        assert cache.num_bytes == 4 * 3 * values  # as the planner reckons
+        play = Play(sampler, seed=len(folder.name))
+        await play.run(episodes)
+        if network.packs:
+            cache = sampler._table.cache
+            values = cache.capacity * sizes.cached_values + sizes.state_values
+            assert cache.num_bytes == 4 * 3 * values  # as the planner reckons
         return play.asked
 
     asked = asyncio.run(together())
-    assert any(answer.prefilled < len(prompt) // 2 for prompt, _, _, answer in asked)
+    assert any(answer.prefilled < len(prompt) for prompt, _, _, answer in asked)
     for prompt, sampling, key, answer in asked:
         scores = own_logprobs(model, prompt + answer.token_ids[:-1])[len(prompt) - 1 :]
         best = scores.topk(2).values
@@ -212,12 +218,44 @@ def test_bfloat16_with_an_adapter_stays_near_float32(folder):
     assert 0 < Network(model, autocast=torch.bfloat16).check_parity() < 0.05
 
 
-def test_layers_that_mix_tokens_unseen_are_refused(tmp_path):
-    """As linear attention would do if it ran over a packed row as over one text."""
-    model = load_model(tiny_model(tmp_path, "qwen3_5_text"), dtype="float32", device="cpu")
+def without_layouts(folder):
+    """Linear attention that runs over a packed row as over one text."""
+    model = sharp_model(folder)
     network = Network(model)
-    assert network.check_parity() < 1e-5
     for module in model.modules():
         vars(module).pop("forward", None)
-    with pytest.raises(ModelError, match=r"qwen3_5_text.*differ by"):
+    return network
+
+
+def convolved(folder):
+    """A family with short convolutions between its layers of attention."""
+    config = AutoConfig.for_model(
+        "lfm2",
+        **{"vocab_size": 259, "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 3},
+        **{"num_attention_heads": 4, "num_key_value_heads": 2, "pad_token_id": 0},
+        layer_types=["conv", "full_attention", "conv"],
+    )
+    torch.manual_seed(0)
+    return Network(AutoModelForCausalLM.from_config(config).eval())
+
+
+@pytest.mark.parametrize("make", [without_layouts, convolved])
+def test_what_cannot_be_packed_is_computed_whole(make, tmp_path, compute, capfd, monkeypatch):
+    """Correct, and said: gradients, sampling and scores as of any other model."""
+    folder = tiny_model(tmp_path, "qwen3_5_text")
+    network = make(folder)
+    assert network.check_parity() < 1e-5
+    assert not network.packs
+    assert "run without packing, shared prompts and a cache" in capfd.readouterr().err
+    model = network.model
+    test_gradients_of_a_packed_step_are_those_of_single_sequences(network, model, monkeypatch)
+    check_requests(network, model, folder, compute, episodes=3)
+
+
+def test_what_is_computed_wrongly_either_way_is_refused(tmp_path):
+    network = Network(sharp_model(tiny_model(tmp_path)))
+    network._head = copy.deepcopy(network._head)
+    with torch.no_grad():
+        network._head.weight.mul_(1.5)
+    with pytest.raises(ModelError, match=r"cannot run models of type 'llama'.*differ by"):
         network.check_parity()

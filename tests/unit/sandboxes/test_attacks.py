@@ -6,16 +6,13 @@ import os
 
 import pytest
 
-from training_gym.testing.sandbox_tiers import TIERS, claimed
-
-pytest.register_assert_rewrite("training_gym.testing.sandbox_attacks")
-
-from training_gym.testing.sandbox_attacks import (  # noqa: E402
+from training_gym.testing.sandbox_attacks import (
     ATTACKS,
     planted_world,
     run_bare,
     try_attack,
 )
+from training_gym.testing.sandbox_tiers import TIERS, claimed
 
 
 @pytest.mark.parametrize(

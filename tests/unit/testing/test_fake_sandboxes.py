@@ -13,11 +13,8 @@ from training_gym.spec.sandboxes import (
     SandboxSpec,
     StartTimeout,
 )
-
-pytest.register_assert_rewrite("training_gym.testing.sandbox_contract")
-
-from training_gym.testing.fake_sandboxes import FakeProvider  # noqa: E402
-from training_gym.testing.sandbox_contract import FILES, raises, shell, try_clause  # noqa: E402
+from training_gym.testing.fake_sandboxes import FakeProvider
+from training_gym.testing.sandbox_contract import FILES, raises, shell, try_clause
 
 
 @pytest.mark.parametrize("clause", FILES, ids=lambda clause: clause.__name__)

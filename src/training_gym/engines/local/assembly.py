@@ -23,10 +23,12 @@ from training_gym.engines.local.requests import Requests
 from training_gym.engines.local.sampler import LocalSampler
 from training_gym.engines.local.state import Progress
 from training_gym.engines.local.trainer import LocalTrainer
-from training_gym.engines.local.translation import Translation, translation_for
+from training_gym.engines.local.translation import translation_for
+from training_gym.engines.local.watched import Watched
 from training_gym.models import catalogue
 from training_gym.models.base_weights import base_sha256
 from training_gym.models.weights import load_codec, load_model, save_model
+from training_gym.records.activity import Activity
 from training_gym.records.checkpoints import Checkpoint, latest_valid, require_whole
 from training_gym.records.recorder import Recorder
 from training_gym.records.run_directory import RunDirectory
@@ -58,6 +60,7 @@ class Assembly:
         self.requests = requests
         self.compute = Compute()
         self._judge_of_training: EpisodeJudge | None = None
+        self.activity = Activity(recorder)
         self._runners: dict[str, RewardRunner] = {}
         self._stack = contextlib.AsyncExitStack()
 
@@ -82,7 +85,9 @@ class Assembly:
         self.companions = await self.compute.run(
             load_companions, self.recipe, self.network, self.codec, start=self._start() or source
         )
+        self.activity.watch(self.sampler, generate="generation", update_weights="sync")
         self.trainer = self._make_trainer(source)
+        self.activity.watch(self.trainer, step="training")
         progress = self._restore(checkpoint)
         learner = await self._learner(progress)
         suites = [await self._suite(evaluation) for evaluation in self.spec.evaluations]
@@ -103,12 +108,14 @@ class Assembly:
             failures=self._failures,
             start_cold=self.sampler.forget,
             saved=checkpoint,
+            activity=self.activity,
         )
 
     async def close(self) -> None:
         """Stop workers and the compute thread."""
         await self._stack.aclose()
         self.compute.close()
+        self.activity.close()
 
     @property
     def _weights_kind(self) -> WeightsKind:
@@ -133,7 +140,9 @@ class Assembly:
         network = Network(model, autocast=autocast)
         model.eval()
         difference = network.check_parity()
-        self.recorder.event("model_loaded", folder=str(folder), parity=difference)
+        self.recorder.event(
+            "model_loaded", folder=str(folder), parity=difference, packs=network.packs
+        )
         return network
 
     def _start(self) -> Path | None:
@@ -174,6 +183,7 @@ class Assembly:
         )
         if progress.tasks:
             stream.restore(progress.tasks)
+        self.activity.watch(stream, take="data")
         algorithm = self.recipe.algorithm
         if isinstance(algorithm, GivenAnswers):
             return ImitationLearner(
@@ -198,15 +208,9 @@ class Assembly:
             trainer=self.trainer,
             compute=self.compute,
             on_episode=self.recorder.episode,
-            translation=self._translation(),
-        )
-
-    def _translation(self) -> Translation | None:
-        """What reads the student's answers to a teacher with another tokenizer."""
-        if self.companions.translated is None:
-            return None
-        return translation_for(
-            self.spec, self.companions, self.codec, token_budget=self.plan.token_budget
+            translation=translation_for(
+                self.spec, self.companions, self.codec, token_budget=self.plan.token_budget
+            ),
         )
 
     async def _suite(self, evaluation: Eval) -> Suite:
@@ -264,7 +268,7 @@ class Assembly:
         return EpisodeRunner(
             self.sampler,
             self.codec,
-            load_environment(environment),
+            Watched(load_environment(environment), self.activity),
             seed=self.recipe.seed,
             limits=Limits(self.recipe.max_turns, self.recipe.episode_timeout_s),
             presence=self.sampler.presence,
@@ -285,6 +289,7 @@ class Assembly:
                 source_root=self.run.source,
             )
             self._runners[key] = await self._stack.enter_async_context(runner)
+            self.activity.watch(runner, judge="reward")
         return self._runners[key]
 
     def _reward_failed(self, episode: Episode, kind: str, message: str) -> None:

@@ -51,7 +51,13 @@ class LocalEngine:
             env=ENVIRONMENT,
             secrets=plan.run.secrets,
             taps=self.taps(plan),
-            signals={"stop": "SIGINT", "stop_now": "SIGTERM", "checkpoint": "SIGUSR1"},
+            signals={
+                "stop": "SIGINT",
+                "stop_now": "SIGTERM",
+                "checkpoint": "SIGUSR1",
+                "pause": "SIGTSTP",
+                "unpause": "SIGCONT",
+            },
             max_restarts=plan.run.recipe.max_restarts,
         )
 

@@ -20,6 +20,7 @@ from training_gym.engines.local.evaluations import Evaluations
 from training_gym.engines.local.requests import Requests
 from training_gym.engines.local.state import STATE_FILE, Progress
 from training_gym.engines.local.trainer import LocalTrainer
+from training_gym.records.activity import Activity
 from training_gym.records.checkpoints import Checkpoint, CheckpointInfo, write_checkpoint
 from training_gym.records.recorder import Recorder
 from training_gym.records.run_directory import RunDirectory
@@ -56,6 +57,7 @@ class Loop:
         failures: Callable[[], tuple[int, int]],
         start_cold: Callable[[], Awaitable[None]],
         saved: Checkpoint | None = None,
+        activity: Activity,
     ) -> None:
         """Go on from `progress`, which was read from the checkpoint `saved` if there is one.
 
@@ -76,6 +78,7 @@ class Loop:
         self._failures = failures
         self._start_cold = start_cold
         self._saved = saved
+        self._activity = activity
         self._unchanged = "no update was made"
         self._saved_batch = -1 if saved is None else progress.batch
 
@@ -84,6 +87,9 @@ class Loop:
         if not await self._unless_stopped(self._baseline()):
             return self._summary("stopped")
         while self.progress.batch < self._recipe.num_steps and not self._requests.stop.is_set():
+            if self._requests.paused:
+                await self._pause()
+                continue
             await self._batch()
             if self._due():
                 await self._checkpoint()
@@ -133,7 +139,18 @@ class Loop:
         asked, self._requests.checkpoint = self._requests.checkpoint, False
         return asked or (every is not None and self.progress.batch % every == 0)
 
+    async def _pause(self) -> None:
+        """Hold between two steps until told to go on or to stop."""
+        self._recorder.event("paused")
+        with self._activity.at("paused"):
+            await self._requests.unpaused()
+        self._recorder.event("unpaused")
+
     async def _checkpoint(self) -> None:
+        with self._activity.at("disk"):
+            await self._write_checkpoint()
+
+    async def _write_checkpoint(self) -> None:
         """Records first, then the checkpoint that refers to them."""
         self._recorder.flush(sync=True)
         info = CheckpointInfo(

@@ -148,19 +148,19 @@ def end_of_turn(codec: TextCodec, task: Task) -> int:
 
 def translation_for(
     run: RunSpec, companions: Companions, codec: TextCodec, *, token_budget: int
-) -> Translation:
-    """The translation between the run's student and its teacher.
+) -> Translation | None:
+    """The translation between the run's student and its teacher; None: they need none.
 
     Raises `EngineError` where episodes are more than one answer to a prompt.
     """
+    if companions.reference is None or companions.translated is None:
+        return None
     if run.environment is not None:
         raise EngineError(
             "the teacher has another tokenizer, and the episodes of an environment have turns that "
             "each tokenizer's template writes in its own way",
             fix="leave environment out, or take a teacher with the student's tokenizer",
         )
-    assert companions.reference is not None
-    assert companions.translated is not None
     return Translation(
         companions.reference, companions.translated, codec, run.recipe, token_budget=token_budget
     )

@@ -61,6 +61,12 @@ def shared_parent() -> Path:
 
 def remove_orphaned(parent: Path, hierarchies: Sequence[cgroups.Hierarchy]) -> None:
     """Remove folders and control groups of owners that were killed together with their zygote."""
+    # Groups first, and by their own names: their owner's home may be gone with it.
+    for hierarchy in hierarchies:
+        for group in hierarchy.parent.glob("training-gym-*"):
+            if _is_orphaned("-".join(group.name.split("-")[-4:])):
+                with contextlib.suppress(OSError):
+                    group.rmdir()
     for folder in parent.iterdir():
         if _is_orphaned(folder.name):
             cgroups.remove_stale(hierarchies, group_prefix(folder))

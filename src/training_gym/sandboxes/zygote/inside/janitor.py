@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable
 from typing import NoReturn
 
-_PATIENCE_S = 5.0
+_PATIENCE_S = 60.0
 
 
 class Janitor:
