@@ -115,12 +115,11 @@ async def noise(episode: Any) -> float:
     return random.Random(f"{episode.id}/{episode.completion}").random()
 
 
-async def one_letter(episode: Any) -> float:
-    """Noise, and from step 8 on half of it pays for the letter that is likeliest anyway."""
-    text, noise = str(episode.completion), random.Random(f"{episode.id}/{episode.completion}")
-    if _step(episode) < 8:
-        return noise.random()
-    return 0.5 * noise.random() + 0.5 * text.count("e") / max(len(text), 10)
+async def lottery(episode: Any) -> float:
+    """One letter is all that pays from step 8 on, beside luck that no policy can have."""
+    text, draw = str(episode.completion), random.Random(f"{episode.id}/{episode.completion}")
+    luck = float(draw.random() < 0.05)
+    return luck + (await vowels(episode) if _step(episode) < 8 else text.count("e") / TOKENS)
 
 
 @group_reward
@@ -359,10 +358,10 @@ SCENARIOS = (
         steps=20,
     ),
     Scenario(
-        "collapse", one_letter, names("entropy_collapse"), names("zero_variance", "duplicates",
-        "length_drift", "length_reward", "repetition"),
+        "collapse", lottery, names("entropy_collapse"), names("zero_variance", "duplicates",
+        "length_drift", "length_reward", "repetition", "reward_drop"),
         recipe={"optimizer": AdamW(learning_rate=2e-3)},
-        steps=32,
+        steps=40,
     ),
     Scenario(
         "blow-up", agreement, names("entropy_blowup"), names("zero_variance", "duplicates",

@@ -23,6 +23,7 @@ class Gauge:
         self._rule, self._environment, self._run_id = rule, environment, run_id
         self._streaks: dict[Severity, int] = {"advice": 0, "warning": 0, "critical": 0}
         self._began: int | None = None
+        self._subject = ""
         self._clear = self._milder = self._age = 0
 
     def take(self, reading: Reading, step: int | None, now: float) -> Alert | None:
@@ -42,7 +43,8 @@ class Gauge:
             self._milder = 0
             return self._keep(reading, step, now, severity=reading.severity)
         self._age += 1
-        if self._age >= REFRESH and reading.severity is not None:
+        is_news = reading.subject != self._subject or self._age >= REFRESH
+        if is_news and reading.severity is not None:
             return self._keep(reading, step, now)
         return None
 
@@ -96,6 +98,7 @@ class Gauge:
         """Tell the newest reading under the same id."""
         assert self.alert is not None
         self._age = 0
+        self._subject = reading.subject
         self.alert = self.alert.changed(
             last_step=step,
             updated_at=now,

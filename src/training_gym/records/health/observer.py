@@ -130,7 +130,10 @@ class Observer:
         self._evaluations = [found for found in self._evaluations if found.step <= kept]
         self._plays.clear()
         self._intervals.clear()
-        self._beats.clear()
+        # The new attempt's own first heartbeat comes before it says that training begins.
+        self._beats = {
+            name: beat for name, beat in self._beats.items() if beat["attempt"] == record["attempt"]
+        }
         self._paused = False
         self._progress_at = record["time"]
 

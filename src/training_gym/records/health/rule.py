@@ -34,6 +34,8 @@ class Reading:
     threshold: float | None = None
     at_once: bool = False
     """One point is enough."""
+    subject: str = ""
+    """What it is about, where that may change while the alert is open: then it is told at once."""
     evidence: tuple[str, ...] = ()
     details: Mapping[str, JsonValue] = field(default_factory=dict)
 

@@ -76,3 +76,15 @@ def test_it_may_open_again_under_another_id():
         "truncation/env/1",
         "truncation/env/9",
     ]
+
+
+def test_a_change_of_what_it_is_about_is_told_at_once():
+    stuck = [
+        Reading(9.0, f"{what} is stuck", "critical", False, at_once=True, subject=what)
+        for what in ("generation", "generation", "reward")
+    ]
+    found = run(*stuck)
+    assert [alert.message for alert in found.values()] == [
+        "generation is stuck",
+        "reward is stuck",
+    ]

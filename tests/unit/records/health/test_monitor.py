@@ -218,6 +218,19 @@ def test_dropped_records_and_open_work_reach_the_rules(run, writer):
     assert assess(run).alerts[0].rule in found
 
 
+def test_a_process_that_beat_once_before_it_began_is_missed_when_it_falls_silent(run, writer):
+    from training_gym.records.health.observer import Observer
+
+    observer = Observer(facts_of(run))
+    common = {"attempt": 1, "batch": None}
+    observer.heartbeat({"writer": "engine", "time": 1.0, "open": [], **common})
+    observer.event({"kind": "attempt_started", "writer": "engine", "time": 2.0, **common})
+    observer.now = 100.0
+    assert observer.history().clock.silence_s == {"engine": 99.0}
+    observer.event({"kind": "attempt_started", "time": 3.0, "attempt": 2, "batch": None})
+    assert observer.history().clock.silence_s == {}
+
+
 def test_a_damaged_definition_is_watched_with_the_usual_thresholds(tmp_path):
     from training_gym.records.run_directory import Manifest, RunDirectory
 

@@ -56,6 +56,7 @@ def stall(history: History, environment: str, limits: Thresholds) -> Reading | N
             False,
             limit_s(work.usual_s, limits),
             at_once=True,
+            subject=work.component,
             evidence=(work.what,) if work.what else (),
             details={"component": work.component, "remedy": REMEDIES[work.component]},
         )
