@@ -37,6 +37,17 @@ test-slow: $(STAMP)  ## Run the tests that train in real jobs, kill them and fil
 test-browser: web  ## Look at every page of the dashboard in a headless Chromium
 	$(BIN)/python -m pytest -m slow tests/browser $(ARGS)
 
+test-parity: $(STAMP)  ## Compare losses and gradients with TRL's own, in an environment beside
+	@test -x .venv-trl/bin/python || $(PYTHON) -m venv .venv-trl >&2
+	@.venv-trl/bin/python -m pip install --quiet --disable-pip-version-check \
+		-c constraints.txt torch >&2
+	@.venv-trl/bin/python -m pip install --quiet --disable-pip-version-check \
+		-c constraints.txt -e '.[local,data,dev]' 'trl==1.16.0' >&2
+	.venv-trl/bin/python -m pytest -m slow tests/parity $(ARGS)
+
+test-harbor: $(STAMP)  ## Compare the reading of Harbor tasks with the harbor package (Python 3.12)
+	$(BIN)/python -m pytest -m slow tests/harbor $(ARGS)
+
 check: $(STAMP)  ## Format, lint, types, contracts, generated docs
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .

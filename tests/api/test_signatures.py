@@ -27,7 +27,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "(self, now: 'bool' = False) -> 'None'": Run.stop,
     "(self) -> 'None'": Run.pause,
     "(self) -> 'Assessment'": Run.health,
-    "(self, *, say: 'Callable[[str], None]' = <function to_stderr>) -> 'None'": Run.resume,
+    "(self, *, say: 'Callable[[str], None]' = <function to_stderr>) -> 'Self'": Run.resume,
     "(self, cursor: 'str' = '') -> 'LogChunk'": Run.logs,
     "(prefix: 'str') -> 'Run'": Run.from_id,
     "() -> 'list[Run]'": Run.all,
@@ -61,8 +61,9 @@ def test_a_definition_takes_exactly_the_designs_arguments_by_name() -> None:
 def test_a_run_offers_exactly_this() -> None:
     offered = {name for name in vars(Run) if not name.startswith("_")}
     assert offered == {
-        "all", "checkpoints", "episodes", "failure", "from_id", "health", "inert", "is_paused",
-        "logs", "metrics", "pause", "plan", "result", "resume", "status", "stop", "wait",
+        "all", "checkpoints", "episodes", "failure", "fork", "from_id", "health", "inert",
+        "is_paused", "logs", "metrics", "pause", "plan", "result", "resume", "status", "stop",
+        "wait",
     }  # fmt: skip
     assert {"id", "path", "is_inert"} <= vars(Run("some-id")).keys()
 

@@ -11,7 +11,7 @@ from training_gym.engines.local.credit import Group, credit, training_batch, wit
 from training_gym.engines.local.network import Network
 from training_gym.engines.local.packing import micro_batches
 from training_gym.engines.local.trainer import LocalTrainer
-from training_gym.models.weights import load_model
+from training_gym.models.weights import load_model, save_model
 from training_gym.models.weights.tiny import tiny_model
 from training_gym.spec.algorithms import Distill
 from training_gym.spec.episodes import PROMPT, SAMPLED, Episode, Score, Trajectory
@@ -257,3 +257,26 @@ def rows_of_tokens(tokens):
     """Every prompt with each of its answers, as a trajectory."""
     pairs = zip(tokens.prompts, tokens.answers, strict=True)
     return [trajectory(prompt, answer) for prompt, answers in pairs for answer in answers]
+
+
+@pytest.fixture
+def teacher(model_folder, tmp_path):
+    """Another model of the same family."""
+    model = load_model(model_folder, dtype="float32", device="cpu")
+    generator = torch.Generator().manual_seed(9)
+    with torch.no_grad():
+        for _, parameter in sorted(model.named_parameters()):
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
+    save_model(model, model_folder, tmp_path / "teacher")
+    return tmp_path / "teacher"
+
+
+@pytest.fixture
+def ours_as_in(ours, teacher):
+    """Our loss on the batch that TRL's settings describe."""
+
+    def go(algorithm, settings):
+        reference = teacher if "reference" in settings else None
+        return ours(algorithm, mismatch="use_vllm" in settings, teacher=reference)
+
+    return go

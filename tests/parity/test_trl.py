@@ -1,199 +1,25 @@
 """Loss and gradients against TRL's own trainers on one token batch.
 
-The slow tests run TRL's code itself (`make test-parity`, an environment of its own) and, with
-STORE_PARITY=1, keep its numbers; the fast ones compare with what was kept.
+Needs TRL: `make test-parity` runs these in an environment of their own. With STORE_PARITY=1 its
+numbers are kept, which the default suite compares with.
 """
 
-import json
-import os
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
-
-from training_gym.spec.algorithms import (
-    CISPO,
-    DAPO,
-    DPO,
-    GRPO,
-    GSPO,
-    RLOO,
-    SFT,
-    Distill,
-    DrGRPO,
-    FullVocabulary,
-    SimPO,
+from tests.parity.cases import (
+    MAX_TOKENS,
+    MIXTURES,
+    PAIRS,
+    POLICY,
+    TEMPERATURE,
+    answers_batch,
+    equal,
+    keep,
 )
-from training_gym.spec.engine import TrainingBatch
-from training_gym.spec.episodes import PROMPT, SAMPLED, Trajectory
-from training_gym.spec.loss_terms import MIS, TIS, LossKL, RewardKL
 
-STORED = Path(__file__).with_name("trl_numbers.json")
-TOLERANCE = 1e-5
-MAX_TOKENS, TEMPERATURE = 12, 0.9
-
-WITH_SAMPLER = {"use_vllm": True}
-"""TRL corrects for its sampler only where that is vLLM; what vLLM would return is given to it."""
-
-OTHER_REFERENCE = {"reference": True}
-"""The reference is another model, not the policy's start, so that the first KL is not zero."""
-
-POLICY = {
-    "grpo": (GRPO(), {}),
-    "grpo_without_std": (GRPO(normalize_by_std=False), {"scale_rewards": "none"}),
-    "dual_clip": (GRPO(dual_clip=1.3, clip_low=0.1, clip_high=0.1), {"delta": 1.3, "epsilon": 0.1}),
-    "dr_grpo": (DrGRPO(), {"loss_type": "dr_grpo", "scale_rewards": "none"}),
-    "dapo": (DAPO(), {"loss_type": "dapo", "epsilon_high": 0.28}),
-    "gspo": (
-        GSPO(clip_low=0.05, clip_high=0.05),
-        {"importance_sampling_level": "sequence", "epsilon": 0.05},
-    ),
-    "cispo": (CISPO(ratio_max=1.2), {"loss_type": "cispo", "epsilon_high": 1.2}),
-    "kl_plain": (
-        GRPO(kl=LossKL(coefficient=0.3, gradient="plain")),
-        {"beta": 0.3, "use_bias_correction_kl": False, **OTHER_REFERENCE},
-    ),
-    "kl_exact": (
-        GRPO(kl=LossKL(coefficient=0.3)),
-        {"beta": 0.3, "use_bias_correction_kl": True, **OTHER_REFERENCE},
-    ),
-    "entropy": (
-        DAPO(entropy_coefficient=0.05),
-        {"loss_type": "dapo", "epsilon_high": 0.28, "entropy_coef": 0.05},
-    ),
-    "tis": (
-        GRPO(correction=TIS(cap=1.2)),
-        {
-            **WITH_SAMPLER,
-            "vllm_importance_sampling_mode": "token_truncate",
-            "vllm_importance_sampling_clip_max": 1.2,
-        },
-    ),
-    "mis": (
-        GRPO(correction=MIS(cap=1.5)),
-        {
-            **WITH_SAMPLER,
-            "vllm_importance_sampling_mode": "sequence_mask",
-            "vllm_importance_sampling_clip_max": 1.5,
-        },
-    ),
-    "mis_token": (
-        DAPO(correction=MIS(level="token", cap=1.2)),
-        {
-            "loss_type": "dapo",
-            "epsilon_high": 0.28,
-            **WITH_SAMPLER,
-            "vllm_importance_sampling_mode": "token_mask",
-            "vllm_importance_sampling_clip_max": 1.2,
-        },
-    ),
-    "rloo": (RLOO(), {"rloo": True, "beta": 0.0}),
-    "rloo_kl": (
-        RLOO(kl=RewardKL(coefficient=0.1)),
-        {"rloo": True, "beta": 0.1, **OTHER_REFERENCE},
-    ),
-}
-PAIRS = {
-    "dpo": (DPO(beta=0.3), {"loss_type": "sigmoid"}),
-    "dpo_by_length": (DPO(beta=0.3, length_normalized=True), {"loss_type": "sigmoid_norm"}),
-    "ipo": (DPO(beta=0.3, loss="ipo", length_normalized=True), {"loss_type": "ipo"}),
-}
-MIXTURES = (0.0, 0.3, 1.0)
-
-
-def stored(name):
-    return json.loads(STORED.read_text())[name]
-
-
-def keep(name, result, **further):
-    """Compare with TRL, and keep its numbers where asked to."""
-    if not os.environ.get("STORE_PARITY"):
-        return
-    known = json.loads(STORED.read_text()) if STORED.exists() else {}
-    known[name] = {"loss": result.loss, "projections": result.projections, **further}
-    STORED.write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n")
-
-
-def agree(found, name):
-    expected = stored(name)
-    assert found.loss == pytest.approx(expected["loss"], rel=TOLERANCE)
-    scale = expected["projections"][0]
-    assert found.projections == pytest.approx(expected["projections"], abs=1e-4 * scale)
-
-
-def equal(found, expected):
-    loss, gradients = found.against(expected)
-    assert (loss, gradients) == pytest.approx((0.0, 0.0), abs=TOLERANCE)
-
-
-@pytest.mark.parametrize("name", POLICY)
-def test_policy_losses_are_what_trl_said(ours_as_in, name):
-    agree(ours_as_in(*POLICY[name]), name)
-
-
-@pytest.mark.parametrize("name", [*PAIRS, "simpo", "sft"])
-def test_losses_of_given_answers_are_what_trl_said(ours_on_answers, name):
-    rows = stored(name)["rows"]
-    algorithm = PAIRS[name][0] if name in PAIRS else {"simpo": SimPO(), "sft": SFT()}[name]
-    agree(ours_on_answers(algorithm, lambda trainer: answers_batch(trainer, rows)), name)
-
-
-@pytest.mark.parametrize("mixture", MIXTURES)
-def test_distillation_is_what_trl_said(ours, teacher, mixture):
-    algorithm = Distill(teacher="x", loss=FullVocabulary(mixture=mixture))
-    agree(ours(algorithm, teacher=teacher), f"distill_{mixture}")
-
-
-@pytest.fixture
-def teacher(model_folder, tmp_path):
-    """Another model of the same family."""
-    from training_gym.models.weights import load_model, save_model
-
-    model = load_model(model_folder, dtype="float32", device="cpu")
-    generator = torch.Generator().manual_seed(9)
-    with torch.no_grad():
-        for _, parameter in sorted(model.named_parameters()):
-            parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
-    save_model(model, model_folder, tmp_path / "teacher")
-    return tmp_path / "teacher"
-
-
-@pytest.fixture
-def ours_as_in(ours, teacher):
-    """Our loss on the batch that TRL's settings describe."""
-
-    def go(algorithm, settings):
-        reference = teacher if "reference" in settings else None
-        return ours(algorithm, mismatch="use_vllm" in settings, teacher=reference)
-
-    return go
-
-
-def answers_batch(trainer, rows):
-    """Rows of (ids, whether each is learned); pairs are neighbours."""
-    trajectories = []
-    for ids, mask in rows:
-        length = mask.index(1)
-        trajectories.append(
-            Trajectory(
-                token_ids=tuple(ids),
-                flags=tuple(SAMPLED if on else PROMPT for on in mask),
-                logprobs=(0.0,) * len(ids),
-                versions=(-1,) * len(ids),
-                prompt_length=length,
-            )
-        )
-    share = 1 / trainer._objective.together
-    return TrainingBatch(
-        trajectories=tuple(trajectories),
-        advantages=tuple((0.0,) * len(t.token_ids) for t in trajectories),
-        weights=(share,) * len(trajectories),
-        columns=trainer.annotate(trajectories) if trainer.columns else {},
-    )
-
-
-# From here on TRL itself.
+from training_gym.spec.algorithms import GRPO, SFT, Distill, FullVocabulary, SimPO
 
 TRL = pytest.mark.filterwarnings("default")
 COMMON = {

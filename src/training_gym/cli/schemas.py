@@ -276,10 +276,6 @@ SCHEMAS: dict[str, dict[str, str]] = {
         "sound": "how many of them are sound",
         "findings": "how many of each finding",
     },
-    "dashboard/1": {
-        "url": "address to open; it carries the key",
-        "viewer_url": "address for others, who may read only",
-    },
     "demo-run/1": {
         "run_id": "the run that was written",
         "kind": "what it shows",

@@ -137,10 +137,7 @@ def of_config(config: dict[str, Any], where: Path | str) -> Architecture:
         tied_embeddings=full["tie_word_embeddings"],
         experts=num_experts(full),
         experts_per_token=int(chosen) if num_experts(full) else 0,
-        adapted_widths=found.adapted_widths,
-        cached_values=found.cached_values,
-        state_values=found.state_values,
-        active_width=found.active_width,
+        **_widths(found),
     )
 
 
@@ -199,24 +196,51 @@ def of_gguf(header: GgufHeader, where: Path | str) -> Architecture:
             f"{where} is a {kind or 'nameless'} model: no causal language model",
             fix="take a model that generates text, such as a llama or qwen3",
         )
-    heads = header.get("{arch}.attention.head_count")
-    key_heads = header.get("{arch}.attention.head_count_kv", heads)
-    hidden = header.get("{arch}.embedding_length")
-    tensors = {tensor.name: tensor for tensor in header.tensors}
+    full = _of_header(header)
+    family = full["model_type"]
     return Architecture(
-        family=_GGUF_FAMILIES.get(kind, kind),
+        family=family,
         num_parameters=sum(
             t.num_values for t in header.tensors if not t.name.startswith("rope_freqs")
         ),
-        num_layers=header.get("{arch}.block_count"),
-        hidden_size=hidden,
-        intermediate_size=header.get("{arch}.feed_forward_length", 0),
-        num_heads=heads,
-        num_kv_heads=max(key_heads) if isinstance(key_heads, list) else key_heads,
-        head_dim=header.get("{arch}.attention.key_length") or hidden // heads,
-        vocab_size=len(header.get("tokenizer.ggml.tokens", ())),
+        num_layers=full["num_hidden_layers"],
+        hidden_size=full["hidden_size"],
+        intermediate_size=full["intermediate_size"],
+        num_heads=full["num_attention_heads"],
+        num_kv_heads=full["num_key_value_heads"],
+        head_dim=full["head_dim"],
+        vocab_size=full["vocab_size"],
         max_context_tokens=header.get("{arch}.context_length"),
-        tied_embeddings="output.weight" not in tensors,
-        experts=header.get("{arch}.expert_count", 0),
-        experts_per_token=header.get("{arch}.expert_used_count", 0),
+        tied_embeddings=full["tie_word_embeddings"],
+        experts=full["num_experts"],
+        experts_per_token=full["num_experts_per_tok"],
+        **(_widths(sizes(family, full)) if family in EXACT else {}),
     )
+
+
+def _of_header(header: GgufHeader) -> dict[str, Any]:
+    """What a header says, in a configuration's words."""
+    heads = header.get("{arch}.attention.head_count")
+    key_heads = header.get("{arch}.attention.head_count_kv", heads)
+    hidden = header.get("{arch}.embedding_length")
+    family = _GGUF_FAMILIES.get(header.architecture, header.architecture)
+    return {
+        **DEFAULTS.get(family, {}),
+        "model_type": family,
+        "hidden_size": hidden,
+        "num_hidden_layers": header.get("{arch}.block_count"),
+        "intermediate_size": header.get("{arch}.feed_forward_length", 0),
+        "num_attention_heads": heads,
+        "num_key_value_heads": max(key_heads) if isinstance(key_heads, list) else key_heads,
+        "head_dim": header.get("{arch}.attention.key_length") or hidden // heads,
+        "vocab_size": len(header.get("tokenizer.ggml.tokens", ())),
+        "tie_word_embeddings": all(t.name != "output.weight" for t in header.tensors),
+        "num_experts": header.get("{arch}.expert_count", 0),
+        "num_experts_per_tok": header.get("{arch}.expert_used_count", 0),
+        "moe_intermediate_size": header.get("{arch}.expert_feed_forward_length", 0),
+    }
+
+
+def _widths(found: Sizes) -> dict[str, int]:
+    """What an architecture says beside its parameters."""
+    return {name: value for name, value in found._asdict().items() if name != "num_parameters"}

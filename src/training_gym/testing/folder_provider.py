@@ -35,7 +35,9 @@ class FolderProvider(FakeProvider):
     async def create(self, spec: SandboxSpec, *, timeout_s: float = 60.0) -> FakeSandbox:
         """One more file, written before the start ends: a death in between leaves it."""
         path = self._folder / f"{uuid.uuid4().hex}.json"
-        path.write_text(json.dumps(spec.tags))
+        draft = path.with_suffix(".draft")  # no provider has a sandbox without its tags
+        draft.write_text(json.dumps(spec.tags))
+        draft.rename(path)
         try:
             sandbox = await super().create(spec, timeout_s=timeout_s)
         except BaseException:
@@ -52,7 +54,7 @@ class FolderProvider(FakeProvider):
         wanted = dict(tags or {}).items()
         found = []
         for path in sorted(self._folder.glob("*.json")):
-            carried = json.loads(path.read_text() or "{}")
+            carried = json.loads(path.read_text())
             if wanted <= carried.items():
                 found.append(
                     SandboxInfo(id=path.stem, tags=carried, created_at=time.time(), tier="fake")

@@ -1,8 +1,10 @@
 import asyncio
 import json
+import time
 from typing import Any
 
 from training_gym.dashboard.live import ALL, Watch, _events
+from training_gym.records.annotations import add_note
 from training_gym.records.recorder import Recorder
 from training_gym.records.run_directory import RunDirectory
 from training_gym.spec.episodes import Counters
@@ -37,8 +39,10 @@ def test_a_list_hears_of_rows_that_changed(server: Any) -> None:
         pass
     watch = Watch.of([ALL], "")
     assert watch.look(index) == []
-    add_metric(server, 7, 0.7)
-    changed = [delta["run"].run_id for _ in range(3) for delta in watch.look(index)]
+    add_note(RunDirectory(server.home / "runs" / "good"), "looked at")
+    deadline, changed = time.monotonic() + 20, []
+    while not changed and time.monotonic() < deadline:
+        changed = [delta["run"].run_id for delta in watch.look(index)]
     assert changed == ["good"]
 
 

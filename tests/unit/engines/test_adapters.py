@@ -19,7 +19,7 @@ from training_gym.spec.errors import EngineError, ModelError
 from training_gym.spec.recipe import AdamW, Lora, Recipe
 from training_gym.spec.sampling import Prompt, SampleKey, Sampling, WeightUpdate
 
-FAMILIES = ("llama", "qwen3_moe", "qwen3_5_text", "gemma4_text", "deepseek_v3")
+FAMILIES = ("llama", "qwen3_moe", "qwen3_5_text")
 WIDE, NARROW = Lora(rank=4), Lora(rank=2, alpha=8, target_modules=("o_proj",))
 
 

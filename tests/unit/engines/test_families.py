@@ -113,7 +113,7 @@ def test_every_request_is_answered_as_if_it_were_alone(network, model, folder, c
 
     Alone means: each token drawn from the model's own forward over what came before it.
     """
-    check_requests(network, model, folder, compute, episodes=8)
+    check_requests(network, model, folder, compute, episodes=6)
 
 
 def check_requests(network, model, folder, compute, episodes):

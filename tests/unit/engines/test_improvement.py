@@ -298,19 +298,28 @@ def test_preferences_are_learned(tiny_folder, compute, algorithm, adapter):
     assert last["loss"] < first["loss"]
 
 
-def teacher_of_letters(tmp_path, compute, extra_tokens=()):
-    """A model that answers with the letter e, whatever it is asked."""
-    folder = tiny_model(tmp_path / "teacher", "llama", seed=1, extra_tokens=extra_tokens)
-    bench = Workbench(folder, compute)
-    tasks = [Task(id=w, prompt=f"{w}: ", answer=8 * "e", split_key=w) for w in ("say", "tell")]
+def imitated(bench, answers):
+    """The workbench's model after it has learned to give these answers to anything."""
+    tasks = [
+        Task(id=f"{w}{n}", prompt=f"{w}: ", answer=answer, split_key=w)
+        for w in ("say", "tell")
+        for n, answer in enumerate(answers)
+    ]
     recipe = Recipe(
         algorithm=SFT(),
         num_steps=25,
-        prompts_per_batch=2,
+        prompts_per_batch=len(tasks),
         group_size=1,
         optimizer=AdamW(learning_rate=1e-2),
     )
     bench.imitate(recipe, tasks)
+    return bench
+
+
+def teacher_of_letters(tmp_path, compute, extra_tokens=()):
+    """A model that answers with the letter e, whatever it is asked."""
+    folder = tiny_model(tmp_path / "teacher", "llama", seed=1, extra_tokens=extra_tokens)
+    bench = imitated(Workbench(folder, compute), [8 * "e"])
     save_model(bench.network.model, folder, tmp_path / "taught")
     return tmp_path / "taught"
 
@@ -343,7 +352,8 @@ def test_a_student_learns_from_its_teacher(tiny_folder, tmp_path, compute, loss,
         optimizer=AdamW(learning_rate=1e-2),
     )
     tasks = [Task(id=w, prompt=f"{w}: ", split_key=w) for w in ("say", "tell")]
-    bench = Workbench(tiny_folder, compute)
+    # What the student never says cannot be praised: it begins with three letters in any order.
+    bench = imitated(Workbench(tiny_folder, compute), ["eaoeoa", "aeoaeo", "oeaooe", "eeaoao"])
     history = bench.reinforce(recipe, tasks, SingleTurn(), share_of_e)
     assert (bench.companions.translated is None) == (not extra_tokens)
     assert mean_reward(history[-2:]) > mean_reward(history[:2]) + 0.3

@@ -174,6 +174,46 @@ def test_every_written_family_is_read_back_exactly(tmp_path: Path) -> None:
         assert read(folder).num_parameters == num_values(tensor_shapes(folder)), family
 
 
+ROUTED_SIZES: dict[str, tuple[float, dict[str, Any]]] = {
+    # Billions of parameters as published or counted elsewhere, and what the families leave open.
+    "gpt_oss": (
+        20.9,
+        {"vocab_size": 201_088, "hidden_size": 2880, "intermediate_size": 2880}
+        | {"num_hidden_layers": 24, "num_attention_heads": 64, "num_key_value_heads": 8}
+        | {"num_local_experts": 32},
+    ),
+    "deepseek_v3": (
+        671.0,
+        {"vocab_size": 129_280, "hidden_size": 7168, "intermediate_size": 18_432}
+        | {"num_hidden_layers": 61, "num_attention_heads": 128},
+    ),
+    "glm4_moe": (
+        107.0,
+        {"vocab_size": 151_552, "hidden_size": 4096, "intermediate_size": 10_944}
+        | {"num_hidden_layers": 46, "num_attention_heads": 96, "head_dim": 128}
+        | {"attention_bias": True},
+    ),
+    "glm4_moe_lite": (
+        29.9,
+        {"vocab_size": 154_880, "hidden_size": 2048, "intermediate_size": 10_240}
+        | {"num_hidden_layers": 47, "num_attention_heads": 20},
+    ),
+    "qwen3_5_moe_text": (
+        34.7,
+        {"vocab_size": 248_320, "hidden_size": 2048, "num_hidden_layers": 40}
+        | {"num_attention_heads": 16, "num_key_value_heads": 2},
+    ),
+}
+
+
+@pytest.mark.parametrize("family", ROUTED_SIZES)
+def test_large_models_have_their_published_size(family: str) -> None:
+    billions, config = ROUTED_SIZES[family]
+    written = {"model_type": family, "architectures": ["SomethingForCausalLM"], **config}
+    found = of_config(written | {"max_position_embeddings": 4096}, family)
+    assert found.num_parameters / 1e9 == pytest.approx(billions, rel=5e-3)
+
+
 @pytest.mark.parametrize("family", sorted(EXACT))
 def test_what_files_leave_out_is_what_the_family_assumes(family: str) -> None:
     sizes = {"vocab_size": 97, "hidden_size": 32, "intermediate_size": 40}

@@ -75,7 +75,7 @@ class Router:
                     fix="use plain low-rank adapters of linear layers side by side",
                 )
             own = functools.partial(type(module).forward, module)
-            module.forward = functools.partial(_routed, module, own, self)  # type: ignore[method-assign]
+            module.forward = functools.partial(_routed, module, own, self)
 
     @contextmanager
     def following(self, chosen: Routing) -> Iterator[None]:

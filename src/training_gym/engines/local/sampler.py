@@ -151,19 +151,19 @@ class LocalSampler:
             EngineError: the update names a source of whole weights, or no adapter of this model.
             ModelError: the folder's adapter cannot be used.
         """
-        if update.adapter is None and update.source != "memory":
-            raise EngineError(
-                f"whole weights cannot be taken from {update.source!r} while sampling",
-                fix="load the model anew, or update an adapter",
-            )
+        if update.adapter is None:
+            if update.source != "memory":
+                raise EngineError(
+                    f"whole weights cannot be taken from {update.source!r} while sampling",
+                    fix="load the model anew, or update an adapter",
+                )
+            await self.forget()
+            self.version, self._versions = update.version, {}
+            return
         if update.source != "memory":
             await self._compute.run(
                 replace_adapter, self._network.model, update.source, update.adapter
             )
-        if update.adapter is None:
-            await self.forget()
-            self.version, self._versions = update.version, {}
-            return
         adapter = self._network.route(update.adapter)
         await self._compute.run(self._table.forget, adapter)
         self._versions[adapter] = update.version

@@ -13,12 +13,12 @@ from pathlib import Path
 from training_gym.records.documents import storage_error
 from training_gym.records.index.run_values import RunRow
 from training_gym.records.index.standing import ACTIVE, with_age
-from training_gym.records.run_directory import RunDirectory
 
 LAYOUT = 1
 INDEXING_S = 0.1
 """How long a listing reads runs that no index has seen, before it answers with what it has."""
-_WATCHED = ("annotations", "alerts", "evaluations", "metrics", "events")
+_WATCHED = ("result.json", "attempts", "streams/annotations", "streams/alerts")
+"""What changes of an ended run: it goes on, ends again, or somebody says something of it."""
 
 
 class Catalogue:
@@ -44,7 +44,7 @@ class Catalogue:
             deadline = time.monotonic() + INDEXING_S
             rows, changed = [], []
             for name in sorted(names, reverse=True):
-                mark = fingerprint(RunDirectory(self._runs / name))
+                mark = fingerprint(f"{self._runs}/{name}")
                 known = self._rows.get(name)
                 if known is not None and known[0] == mark and known[1].status not in ACTIVE:
                     if known[1].indexed or time.monotonic() > deadline:
@@ -80,7 +80,11 @@ class Catalogue:
             return set()
         except OSError as error:
             raise storage_error(error, self._runs) from error
-        return {name for name in names if os.path.exists(self._runs / name / "manifest.json")}
+        return {
+            name
+            for name in names
+            if name in self._rows or os.path.exists(f"{self._runs}/{name}/manifest.json")
+        }
 
     def _load(self) -> None:
         if self._loaded:
@@ -124,12 +128,15 @@ class Catalogue:
             connection.close()
 
 
-def fingerprint(run: RunDirectory) -> str:
-    """Changes when a run ends, starts anew, or gets a segment in a stream that its row shows."""
+def fingerprint(run: str) -> str:
+    """Changes when a run ends, starts anew, or gets a segment of annotations or alerts.
+
+    `run` is the folder's path; lists of a thousand runs have no time to build paths with care.
+    """
     marks = []
-    for path in (run.result_path, run.path / "attempts", *(run.streams / s for s in _WATCHED)):
+    for name in _WATCHED:
         try:
-            marks.append(os.stat(path).st_mtime_ns)
+            marks.append(os.stat(f"{run}/{name}").st_mtime_ns)
         except OSError:
             marks.append(0)
     return ",".join(map(str, marks))

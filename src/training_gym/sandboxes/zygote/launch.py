@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import json
 import os
@@ -15,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from training_gym.sandboxes.zygote.inside import frames
 from training_gym.spec.sandboxes import SandboxDied, StartFailed
 
 PRELOAD = (
@@ -133,6 +135,8 @@ class Zygote:
 
     def close(self) -> None:
         """End it and all its sandboxes; returns when they are gone."""
+        with contextlib.suppress(OSError):  # it may be gone, or have no room for another word
+            self._control.send(frames.FAREWELL, socket.MSG_DONTWAIT)
         self._control.close()
         try:
             self._process.wait(20)

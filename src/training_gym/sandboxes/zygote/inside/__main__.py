@@ -25,6 +25,8 @@ from training_gym.sandboxes.zygote.inside.trees import Boot, build_zygote_tree
 
 _OWNER, _OWNER_HANDLE = 3, 4
 _MAX_SPARE_NETWORKS = 64
+_ENDING_S = 10.0
+"""Longest wait for the end of an owner that hung up without a word."""
 
 
 class Zygote:
@@ -52,15 +54,17 @@ class Zygote:
                 os.read(wake_reader, 4096)
                 self._reap()
             if _OWNER_HANDLE in ready:
-                self._janitor.clean(self._networks, removes_files=True)
+                self._janitor.clean(self._networks, lambda: True)
             if _OWNER in ready:
                 message, fds, _, _ = socket.recv_fds(self._owner, 1 << 16, 8)
-                if not message:
-                    # Closed in order: the owner removes its files itself, if it still lives.
-                    handle = select.poll()
-                    handle.register(_OWNER_HANDLE, select.POLLIN)
-                    self._janitor.clean(self._networks, removes_files=bool(handle.poll(0)))
-                self._spawn(json.loads(message), fds)
+                if message == frames.FAREWELL:
+                    # The owner removes its files itself, if it still lives.
+                    self._janitor.clean(self._networks, lambda: _owner_ended(0))
+                elif not message:
+                    # A killed process closes its descriptors a moment before it counts as ended.
+                    self._janitor.clean(self._networks, lambda: _owner_ended(_ENDING_S))
+                else:
+                    self._spawn(json.loads(message), fds)
 
     def _spawn(self, request: dict[str, Any], fds: list[int]) -> None:
         """Fork one sandbox; `fds`: its link to the host, then its cgroups' task files."""
@@ -128,6 +132,12 @@ class Zygote:
                 self._spare_networks.append(network)
             elif network >= 0:
                 os.close(network)
+
+
+def _owner_ended(wait_s: float) -> bool:
+    handle = select.poll()
+    handle.register(_OWNER_HANDLE, select.POLLIN)
+    return bool(handle.poll(wait_s * 1000))
 
 
 def _write(path: str, text: str) -> None:

@@ -17,6 +17,9 @@ READY, REFUSED, STDOUT, STDERR, EXIT, LISTENING = 16, 17, 18, 19, 20, 21  # from
 OPEN, DATA, CLOSE = 32, 33, 34  # connections, both ways
 TOOK = 35  # how many bytes of STDIN or DATA were passed on: the sender's credit comes back
 
+FAREWELL = b"farewell"
+"""An owner's last message to its zygote, where it ends in order."""
+
 
 def frame(kind: int, channel: int = 0, payload: bytes = b"") -> bytes:
     """One frame."""

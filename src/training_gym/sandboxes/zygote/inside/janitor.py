@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NoReturn
 
 _PATIENCE_S = 60.0
@@ -31,15 +31,15 @@ class Janitor:
             for parent, prefix in cgroups
         ]
 
-    def clean(self, children: Iterable[int], *, removes_files: bool) -> NoReturn:
-        """End all sandboxes and exit."""
+    def clean(self, children: Iterable[int], owner_ended: Callable[[], bool]) -> NoReturn:
+        """End all sandboxes, then remove what an owner left that has ended, and exit."""
         for pid in children:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         with contextlib.suppress(ChildProcessError):
             while True:
                 os.waitpid(-1, 0)
-        if removes_files:
+        if owner_ended():
             shutil.rmtree(self._folder, ignore_errors=True, dir_fd=self._home)
             self._remove_cgroups()
         os._exit(0)
