@@ -17,7 +17,7 @@ from training_gym.environments.single_turn import SingleTurn
 from training_gym.spec.algorithms import DAPO, GRPO, DrGRPO
 from training_gym.spec.health import Health, RuleName, Thresholds
 from training_gym.spec.recipe import AdamW, CheckpointPolicy, Lora, Recipe
-from training_gym.spec.rewards import group_reward, weighted
+from training_gym.spec.rewards import weighted
 from training_gym.spec.run import Eval, RunSpec
 from training_gym.spec.sampling import Sampling
 
@@ -120,23 +120,6 @@ async def lottery(episode: Any) -> float:
     text, draw = str(episode.completion), random.Random(f"{episode.id}/{episode.completion}")
     luck = float(draw.random() < 0.05)
     return luck + (await vowels(episode) if _step(episode) < 8 else text.count("e") / TOKENS)
-
-
-@group_reward
-async def agreement(episodes: Any) -> list[float]:
-    """Pays for saying what the others of the group say: after step 8 consensus, before noise."""
-    begins = [str(episode.completion)[:6] for episode in episodes]
-    draws = [random.Random(f"{e.id}/{e.completion}").random() for e in episodes]
-    if _step(episodes[0]) < 8:
-        return draws
-    same = [_alike(text, begins) for text in begins]
-    return [value + 0.5 * draw for value, draw in zip(same, draws, strict=True)]
-
-
-def _alike(text: str, others: list[str]) -> float:
-    """Share of places at which others have the same letter."""
-    pairs = [sum(a == b for a, b in zip(text, other, strict=False)) / 6 for other in others]
-    return sum(pairs) / len(pairs)
 
 
 async def hacked(episode: Any) -> float:
@@ -270,6 +253,21 @@ def skew_logprobs(assembly: Any) -> None:
     assembly.sampler.generate = generate
 
 
+def pay_for_surprise(assembly: Any) -> None:
+    """An entropy bonus that outweighs everything: from the onset on unlikely tokens are paid."""
+    inner = assembly.trainer.step
+
+    def step(batch: Any) -> Any:
+        if assembly.sampler.version >= ONSET:
+            surprise = [-value for path in batch.trajectories for value in path.logprobs if value]
+            usual = sum(surprise) / len(surprise)
+            paid = [tuple(-value - usual for value in path.logprobs) for path in batch.trajectories]
+            batch = batch.changed(advantages=tuple(paid))
+        return inner(batch)
+
+    assembly.trainer.step = step
+
+
 def stop_syncing(assembly: Any) -> None:
     """The sampler goes on with old weights while it reports new versions."""
     import copy
@@ -364,10 +362,10 @@ SCENARIOS = (
         steps=40,
     ),
     Scenario(
-        "blow-up", agreement, names("entropy_blowup"), names("zero_variance", "duplicates",
+        "blow-up", known, names("entropy_blowup"), names("zero_variance", "duplicates",
         "length_drift", "length_reward", "repetition", "reward_drop", "grad_norm"),
-        recipe={"optimizer": AdamW(learning_rate=3e-3)},
-        steps=24,
+        breaks=pay_for_surprise,
+        steps=26,
     ),
     Scenario(
         "learning-rate", varied, names("reward_drop"), names("entropy_blowup", "entropy_collapse",

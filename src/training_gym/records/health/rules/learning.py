@@ -63,14 +63,15 @@ def entropy_collapse(history: History, environment: str, limits: Thresholds) -> 
 def entropy_blowup(history: History, environment: str, limits: Thresholds) -> Reading | None:
     """Entropy as a multiple of its reference, where it is large in itself.
 
-    A policy that blows up within the steps of the reference is compared with the steps before.
+    A policy that blows up before the steps of the reference is compared with the one it began as:
+    what the first step measures is still that.
     """
     found = _against_reference(history, "entropy")
     if found is None:
         return None
     _, now, usual = found
-    first = [step.metrics["entropy"] for step in history.early[:3] if "entropy" in step.metrics]
-    usual = min(usual, statistics.median(first)) if first else usual
+    if history.early[0].number == 1:
+        usual = min(usual, history.early[0].metrics.get("entropy", usual))
     share = now / usual if usual > 0 else 1.0
     message = f"entropy rose to {share:.2g}× its early value ({usual:.3g} → {now:.3g} nats)"
     if now <= limits.entropy_floor:
