@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import json
 import os
@@ -133,6 +134,8 @@ class Zygote:
 
     def close(self) -> None:
         """End it and all its sandboxes; returns when they are gone."""
+        with contextlib.suppress(OSError):
+            self._control.send(b'{"close": true}')
         self._control.close()
         try:
             self._process.wait(20)

@@ -56,11 +56,16 @@ class Zygote:
             if _OWNER in ready:
                 message, fds, _, _ = socket.recv_fds(self._owner, 1 << 16, 8)
                 if not message:
-                    # Closed in order: the owner removes its files itself, if it still lives.
+                    # Only death hangs up without a word; the kernel closes a dying process's
+                    # sockets some time before it counts as dead.
                     handle = select.poll()
                     handle.register(_OWNER_HANDLE, select.POLLIN)
-                    self._janitor.clean(self._networks, removes_files=bool(handle.poll(0)))
-                self._spawn(json.loads(message), fds)
+                    self._janitor.clean(self._networks, removes_files=bool(handle.poll(60_000)))
+                request = json.loads(message)
+                if request.get("close"):
+                    # In order: the owner removes its files itself.
+                    self._janitor.clean(self._networks, removes_files=False)
+                self._spawn(request, fds)
 
     def _spawn(self, request: dict[str, Any], fds: list[int]) -> None:
         """Fork one sandbox; `fds`: its link to the host, then its cgroups' task files."""
@@ -171,7 +176,9 @@ def main() -> None:
     except (OSError, ImportError) as error:
         owner.send(json.dumps({"error": str(error)}).encode())
         return
-    owner.send(json.dumps({"ready": os.getpid()}).encode())
+    # An owner killed meanwhile hears nothing, and `serve` then removes what it left.
+    with contextlib.suppress(OSError):
+        owner.send(json.dumps({"ready": os.getpid()}).encode())
     gc.collect()
     gc.freeze()
     gc.disable()
