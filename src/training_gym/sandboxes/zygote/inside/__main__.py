@@ -181,7 +181,9 @@ def main() -> None:
     except (OSError, ImportError) as error:
         owner.send(json.dumps({"error": str(error)}).encode())
         return
-    owner.send(json.dumps({"ready": os.getpid()}).encode())
+    # An owner killed meanwhile hears nothing, and `serve` then removes what it left.
+    with contextlib.suppress(OSError):
+        owner.send(json.dumps({"ready": os.getpid()}).encode())
     gc.collect()
     gc.freeze()
     gc.disable()
