@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -244,6 +245,7 @@ def save_adapter(
         directory / ADAPTER_WEIGHTS,
         metadata={"format": "pt", BASE_KEY: base_sha256(source)},
     )
+    _order_metadata(directory / ADAPTER_WEIGHTS)
     kept = config.base_model_name_or_path, config.inference_mode
     config.base_model_name_or_path, config.inference_mode = str(base.resolve()), True
     try:
@@ -251,6 +253,18 @@ def save_adapter(
     finally:
         config.base_model_name_or_path, config.inference_mode = kept
     _order_sets(directory / ADAPTER_CONFIG)
+
+
+def _order_metadata(file: Path) -> None:
+    """Sort what `safetensors` writes in the order of a hash table, which differs each time."""
+    with file.open("r+b") as stream:
+        (length,) = struct.unpack("<Q", stream.read(8))
+        header = json.loads(stream.read(length))
+        header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+        text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+        assert len(text) <= length, "the same header in another order is as long"
+        stream.seek(8)
+        stream.write(text.ljust(length))
 
 
 def _order_sets(file: Path) -> None:

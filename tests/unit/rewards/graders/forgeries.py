@@ -99,7 +99,8 @@ FORGERIES = {
     ),
     "daemon": _of(
         "reward_file_late",
-        "leftover_processes",
+        # Told by its code where the leftover has not begun yet when it is looked for.
+        "leftover_processes suspicious_code",
         "import os, time\n"
         "if os.fork() == 0:\n"
         "    os.setsid()\n"

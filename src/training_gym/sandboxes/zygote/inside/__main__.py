@@ -25,7 +25,7 @@ from training_gym.sandboxes.zygote.inside.trees import Boot, build_zygote_tree
 
 _OWNER, _OWNER_HANDLE = 3, 4
 _MAX_SPARE_NETWORKS = 64
-_ENDING_S = 10.0
+_ENDING_S = 60.0
 """Longest wait for the end of an owner that hung up without a word."""
 
 
@@ -181,7 +181,9 @@ def main() -> None:
     except (OSError, ImportError) as error:
         owner.send(json.dumps({"error": str(error)}).encode())
         return
-    owner.send(json.dumps({"ready": os.getpid()}).encode())
+    # An owner killed meanwhile hears nothing, and `serve` then removes what it left.
+    with contextlib.suppress(OSError):
+        owner.send(json.dumps({"ready": os.getpid()}).encode())
     gc.collect()
     gc.freeze()
     gc.disable()
