@@ -11,8 +11,7 @@ from training_gym.records.health.rule import Reading, Rule, graded, shown
 from training_gym.records.health.series import mean, rank_correlation
 from training_gym.spec.health import Bounds, Thresholds
 
-WINDOW = 5
-FEWEST_GROUPS = 6
+WINDOW, FEWEST_GROUPS = 5, 6
 ABOUT_FORM = re.compile(r"format|length|brief|short|long|concise|tag|style|think", re.I)
 """Components by whose name one sees that they reward the form, not the content."""
 
