@@ -126,17 +126,10 @@ def of_config(config: dict[str, Any], where: Path | str) -> Architecture:
     return Architecture(
         family=family,
         num_parameters=_num_parameters(family, found, "text_config" in config, Path(where)),
-        num_layers=full["num_hidden_layers"],
-        hidden_size=full["hidden_size"],
-        intermediate_size=full["intermediate_size"],
-        num_heads=full["num_attention_heads"],
-        num_kv_heads=full["num_key_value_heads"],
-        head_dim=full["head_dim"],
-        vocab_size=full["vocab_size"],
         max_context_tokens=full["max_position_embeddings"],
-        tied_embeddings=full["tie_word_embeddings"],
         experts=num_experts(full),
         experts_per_token=int(chosen) if num_experts(full) else 0,
+        **_shape(full),
         **_widths(found),
     )
 
@@ -203,17 +196,10 @@ def of_gguf(header: GgufHeader, where: Path | str) -> Architecture:
         num_parameters=sum(
             t.num_values for t in header.tensors if not t.name.startswith("rope_freqs")
         ),
-        num_layers=full["num_hidden_layers"],
-        hidden_size=full["hidden_size"],
-        intermediate_size=full["intermediate_size"],
-        num_heads=full["num_attention_heads"],
-        num_kv_heads=full["num_key_value_heads"],
-        head_dim=full["head_dim"],
-        vocab_size=full["vocab_size"],
         max_context_tokens=header.get("{arch}.context_length"),
-        tied_embeddings=full["tie_word_embeddings"],
         experts=full["num_experts"],
         experts_per_token=full["num_experts_per_tok"],
+        **_shape(full),
         **(_widths(sizes(family, full)) if family in EXACT else {}),
     )
 
@@ -238,6 +224,20 @@ def _of_header(header: GgufHeader) -> dict[str, Any]:
         "num_experts": header.get("{arch}.expert_count", 0),
         "num_experts_per_tok": header.get("{arch}.expert_used_count", 0),
         "moe_intermediate_size": header.get("{arch}.expert_feed_forward_length", 0),
+    }
+
+
+def _shape(full: dict[str, Any]) -> dict[str, Any]:
+    """What a whole configuration says in so many words."""
+    return {
+        "num_layers": full["num_hidden_layers"],
+        "hidden_size": full["hidden_size"],
+        "intermediate_size": full["intermediate_size"],
+        "num_heads": full["num_attention_heads"],
+        "num_kv_heads": full["num_key_value_heads"],
+        "head_dim": full["head_dim"],
+        "vocab_size": full["vocab_size"],
+        "tied_embeddings": full["tie_word_embeddings"],
     }
 
 

@@ -66,7 +66,6 @@ class SamplerStatistics:
     """What the sampler has computed since it was made."""
 
     prefilled_tokens: int = 0
-    decoded_tokens: int = 0
     steps: int = 0
 
 
@@ -267,7 +266,6 @@ class LocalSampler:
             return []
         logits = self._decode(requests)
         self.statistics.steps += 1
-        self.statistics.decoded_tokens += len(requests)
         tokens, logprobs = draw(logits, [self._wish(request) for request in requests])
         ended = []
         for request, token, logprob in zip(requests, tokens, logprobs, strict=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from pathlib import Path
 from typing import Any
 
 from training_gym.records.documents import storage_error
@@ -20,8 +21,11 @@ def read_bytes(
 ) -> bytes:
     """The line at a place; raises `Stale` where the segment is gone."""
     segment, offset, length = place
-    name = segment_name(connection, segment)
-    path = run.streams / stream / name
+    return read_part(run.streams / stream / segment_name(connection, segment), offset, length)
+
+
+def read_part(path: Path, offset: int, length: int) -> bytes:
+    """That part of a segment; raises `Stale` where the segment is gone."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except FileNotFoundError:

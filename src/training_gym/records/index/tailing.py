@@ -6,15 +6,13 @@ this at once and each record is taken in exactly once. A torn last line is not t
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, get_args
 
-from training_gym.records.documents import storage_error
 from training_gym.records.index import columns, cutting, episode_intake, record_intake
 from training_gym.records.index.decode import record_of
+from training_gym.records.index.places import read_part
 from training_gym.records.index.store import Stale
 from training_gym.records.run_directory import RunDirectory, Stream
 from training_gym.records.segments import Segment, segments
@@ -109,10 +107,10 @@ def _read(
     identity, offset = _offset(connection, stream, segment)
     if offset >= size:  # another process was faster
         return None, 0, True
-    data = _bytes(segment.path, offset, min(size - offset, room))
+    data = read_part(segment.path, offset, min(size - offset, room))
     end = data.rfind(b"\n") + 1
     if end == 0 and offset + len(data) < size:  # one line longer than the room
-        data = _bytes(segment.path, offset, size - offset)
+        data = read_part(segment.path, offset, size - offset)
         end = data.rfind(b"\n") + 1
     part = _parsed(Part(identity, segment, end=offset + end), data[:end], offset)
     connection.execute(
@@ -135,19 +133,6 @@ def _offset(connection: sqlite3.Connection, stream: str, segment: Segment) -> tu
         (stream, name, segment.writer, segment.attempt),
     )
     return int(made.lastrowid or 0), 0
-
-
-def _bytes(path: Path, offset: int, size: int) -> bytes:
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except FileNotFoundError:
-        raise Stale(f"{path} is gone") from None
-    except OSError as error:
-        raise storage_error(error, path) from error
-    try:
-        return os.pread(descriptor, size, offset)
-    finally:
-        os.close(descriptor)
 
 
 def _parsed(part: Part, data: bytes, offset: int) -> Part:

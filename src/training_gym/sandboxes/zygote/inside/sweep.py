@@ -31,7 +31,6 @@ class Sweep:
         self._has_proc = has_proc
         self._everything = everything
         self._supervisors: set[int] = set()
-        self._reaped = 0
 
     def keep(self, supervisor: int) -> None:
         """A background command has begun."""
