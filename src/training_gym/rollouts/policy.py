@@ -35,6 +35,8 @@ class SampledPolicy:
         self._session = session
         self._turn = 0
         self.stop_reasons: list[StopReason] = []
+        self.num_tokens = 0
+        """Sampled so far."""
 
     async def chat(
         self,
@@ -67,6 +69,7 @@ class SampledPolicy:
             session=self._session,
         )
         self.stop_reasons.append(completion.stop_reason)
+        self.num_tokens += len(completion.token_ids)
         message = assistant(self._codec.decode_visible(completion.token_ids))
         path.add_sampled(completion, message)
         return message

@@ -4,7 +4,9 @@ import contextlib
 import pytest
 
 from training_gym.environments.single_turn import SingleTurn
-from training_gym.rollouts.runner import Attempt, EpisodeRunner, Limits
+from training_gym.rollouts.attempts import Attempt, Limits
+from training_gym.rollouts.runner import EpisodeRunner
+from training_gym.rollouts.seats import SampledPlayers
 from training_gym.spec.episodes import Outcome, Score
 from training_gym.spec.errors import EngineError, EnvironmentFailure
 from training_gym.spec.messages import user
@@ -38,13 +40,14 @@ class Stage:
     def play(self, environment, script=("yes",) * 99, members=1, seed=1, visit=0, **limits):
         self.sampler = ScriptedSampler(self.codec, script)
         presence = limits.pop("presence", None)
+        sandboxes = limits.pop("sandboxes", None)
         runner = EpisodeRunner(
-            self.sampler,
-            self.codec,
+            SampledPlayers(self.sampler, self.codec, seed=seed),
             environment,
             seed=seed,
             limits=Limits(**{"max_turns": 4, "timeout_s": 60.0, **limits}),
             presence=presence,
+            sandboxes=sandboxes,
         )
         attempts = [Attempt(self.task, member, visit, "train", "g") for member in range(members)]
         return asyncio.run(runner.play_group(attempts, SAMPLING, self.counters))

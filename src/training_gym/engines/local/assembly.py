@@ -33,8 +33,11 @@ from training_gym.records.checkpoints import Checkpoint, latest_valid, require_w
 from training_gym.records.recorder import Recorder
 from training_gym.records.run_directory import RunDirectory
 from training_gym.rewards import RewardRunner
+from training_gym.rollouts.attempts import Limits
 from training_gym.rollouts.judging import EpisodeJudge
-from training_gym.rollouts.runner import EpisodeRunner, Limits
+from training_gym.rollouts.runner import EpisodeRunner
+from training_gym.rollouts.sandboxes import EpisodeSandboxes
+from training_gym.rollouts.seats import SampledPlayers
 from training_gym.spec.algorithms import GivenAnswers
 from training_gym.spec.code import Code
 from training_gym.spec.datasets import Dataset
@@ -63,6 +66,8 @@ class Assembly:
         self.activity = Activity(recorder)
         self._runners: dict[str, RewardRunner] = {}
         self._stack = contextlib.AsyncExitStack()
+        self._sandboxes = EpisodeSandboxes()
+        self._stack.push_async_callback(self._sandboxes.close)
 
     async def loop(self) -> Loop:
         """Build everything and take up the newest checkpoint, if there is one."""
@@ -265,14 +270,17 @@ class Assembly:
         return len(self.codec.encode(self.codec.render(task.prompt)))
 
     def _runner(self, environment: Code | None) -> EpisodeRunner:
-        return EpisodeRunner(
-            self.sampler,
-            self.codec,
+        recipe = self.recipe
+        runner = EpisodeRunner(
+            SampledPlayers(self.sampler, self.codec, seed=recipe.seed),
             Watched(load_environment(environment), self.activity),
-            seed=self.recipe.seed,
-            limits=Limits(self.recipe.max_turns, self.recipe.episode_timeout_s),
+            seed=recipe.seed,
+            limits=Limits(recipe.max_turns, recipe.episode_timeout_s, recipe.max_episode_tokens),
             presence=self.sampler.presence,
+            sandboxes=self._sandboxes,
         )
+        self._stack.push_async_callback(runner.close)
+        return runner
 
     async def _judge(self, reward: WeightedReward | Code | None) -> EpisodeJudge:
         rewards = None if reward is None else await self._reward_runner(reward)
