@@ -7,16 +7,18 @@ import contextlib
 from collections import Counter
 from typing import Any, Literal
 
-from pydantic import Field, PrivateAttr
+from pydantic import Field, JsonValue, PrivateAttr
 
 from training_gym.environments.opening import opening
 from training_gym.environments.tools.dialect import Dialect, NativeTools, TextTools
 from training_gym.environments.tools.mcp import McpServer
 from training_gym.environments.tools.tool import Tool, answer, function_tool
+from training_gym.rewards.graders.submission import leave
 from training_gym.spec.code import CodeRef
 from training_gym.spec.environment import Context, Policy
 from training_gym.spec.episodes import Outcome
 from training_gym.spec.errors import SpecError
+from training_gym.spec.sandboxes import SandboxSpec
 from training_gym.spec.settings import Settings
 from training_gym.spec.tasks import Task
 
@@ -26,7 +28,7 @@ class ToolEnvironment(Settings):
 
     Calls of one answer run side by side; their results come back in the order of the calls. A
     parameter called `ctx` is given the episode's context, one called `state` a dictionary that
-    lives as long as the episode.
+    lives as long as the episode, one called `sandbox` the episode's sandbox.
     """
 
     tools: tuple[CodeRef, ...] = ()
@@ -44,14 +46,24 @@ class ToolEnvironment(Settings):
     max_result_chars: int = Field(8_000, ge=1)
     """A longer result is cut off, and the model is told how much is missing."""
 
+    sandbox: SandboxSpec | None = None
+    """The sandbox to work in; None: there is none. `tools.workbench` has tools for it."""
+    provider: str = "local"
+    """Who makes the sandboxes."""
+    leaves: tuple[str, ...] = ()
+    """Files and folders of the sandbox that are kept with the episode, for graders."""
+
     _dialects: dict[str, Dialect] = PrivateAttr({"native": NativeTools(), "text": TextTools()})
 
     async def run(self, task: Task, policy: Policy, ctx: Context) -> Outcome:
         """Answer calls until there are none."""
         dialect = self._dialects[self.dialect]
-        state: dict[str, Any] = {}
         async with contextlib.AsyncExitStack() as stack:
-            tools = await self._open(stack, ctx, state)
+            supplied: dict[str, Any] = {"ctx": ctx, "state": {}}
+            if self.sandbox is not None:
+                lent = ctx.sandbox(self.sandbox, provider=self.provider)
+                supplied["sandbox"] = await stack.enter_async_context(lent)
+            tools = await self._open(stack, supplied)
             specs = [tool.spec for tool in tools.values()]
             messages = dialect.begin(opening(task), specs)
             used: Counter[str] = Counter()
@@ -60,18 +72,23 @@ class ToolEnvironment(Settings):
                 if not calls:
                     return Outcome()
                 used.update(call.name for call in calls)
-                ctx.keep(tool_calls=dict(used))
                 answers = await asyncio.gather(
                     *(answer(call, tools, max_chars=self.max_result_chars) for call in calls)
                 )
+                ctx.keep(tool_calls=dict(used), **await self._left(supplied))
                 messages = [*messages, reply, *dialect.results(answers)]
         return Outcome(status="truncated", reason=f"no answer after {self.max_turns} turns")
 
+    async def _left(self, supplied: dict[str, Any]) -> dict[str, JsonValue]:
+        """The files that are kept, as they are now: a limit may end the episode any time."""
+        if not self.leaves or "sandbox" not in supplied:
+            return {}
+        return await leave(supplied["sandbox"], self.leaves)
+
     async def _open(
-        self, stack: contextlib.AsyncExitStack, ctx: Context, state: dict[str, Any]
+        self, stack: contextlib.AsyncExitStack, supplied: dict[str, Any]
     ) -> dict[str, Tool]:
         """Every tool by name, ready to be called."""
-        supplied = {"ctx": ctx, "state": state}
         found = []
         for code in self.tools:
             timeout_s = self.timeouts.get(code.name, self.timeout_s)

@@ -13,8 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from training_gym.spec.errors import SpecError
 from training_gym.spec.messages import ToolSpec
 
-SUPPLIED = ("ctx", "state")
-"""Parameters that the environment fills in: the episode's context, and a dictionary of its own."""
+SUPPLIED = ("ctx", "state", "sandbox")
+"""Parameters that the environment fills in: the episode's context, dictionary and sandbox."""
 
 _SECTION = re.compile(r"^(Args|Arguments|Parameters|Returns|Raises|Yields|Examples?|Notes?):\s*$")
 _ENTRY = re.compile(r"^(\*{0,2}\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)$")

@@ -19,7 +19,7 @@ import pydantic_core
 from pydantic import BaseModel, ValidationError
 
 from training_gym.environments.tools.signature import SUPPLIED, arguments_model, spec_of
-from training_gym.spec.errors import EnvironmentFailure, SandboxError
+from training_gym.spec.errors import EnvironmentFailure, SandboxError, SpecError
 from training_gym.spec.messages import Message, ToolCall, ToolSpec
 
 
@@ -47,11 +47,17 @@ def function_tool(
 
     Args:
         function: Its parameters must be annotated; the docstring is what the model is told.
-        supplied: What parameters called `ctx` and `state` are given.
+        supplied: What parameters called `ctx`, `state` and `sandbox` are given.
         timeout_s: Seconds one call may take.
     """
     arguments = arguments_model(function)
     wanted = [name for name in inspect.signature(function).parameters if name in SUPPLIED]
+    missing = next((name for name in wanted if name not in supplied), None)
+    if missing is not None:
+        raise SpecError(
+            f"tool {function.__name__} works in a {missing}, and the environment has none",
+            fix=f"give the environment {missing}=…",
+        )
 
     async def call(given: dict[str, Any]) -> str:
         checked = _checked(arguments, given)
