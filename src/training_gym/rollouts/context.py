@@ -10,6 +10,8 @@ from typing import Any, Protocol
 
 from pydantic import JsonValue
 
+from training_gym.rollouts.attempts import Attempt
+from training_gym.spec.endpoints import Endpoint
 from training_gym.spec.environment import Policy
 from training_gym.spec.episodes import Outcome, Score
 from training_gym.spec.sandboxes import Sandbox, SandboxSpec
@@ -25,19 +27,31 @@ class LendsSandboxes(Protocol):
         ...
 
 
+class FixedModels(Protocol):
+    """Models that stay as they are."""
+
+    def policy(self, model: str | Endpoint, attempt: Attempt) -> Policy:
+        """One of them, for one episode; raises `GymError` where there is no such model."""
+        ...
+
+
 class EpisodeContext:
     """Implements `spec.environment.Context` for one episode."""
 
     def __init__(
         self,
-        place: str,
+        seed: int,
+        attempt: Attempt,
         *,
         timeout_s: float,
         policies: Callable[[str], Policy],
+        fixed: FixedModels,
         sandboxes: LendsSandboxes,
     ):
-        """Random numbers depend on `place` only, which names seed and attempt."""
-        self.rng = random.Random(place)
+        """Random numbers depend on `seed` and the attempt's place only."""
+        self.rng = random.Random(f"{seed}/{attempt.place}")
+        self._attempt = attempt
+        self._fixed = fixed
         self._lines: list[dict[str, Any]] = []
         self._kept: dict[str, JsonValue] = {}
         self._score: Score | None = None
@@ -53,6 +67,10 @@ class EpisodeContext:
     def policy(self, agent: str) -> Policy:
         """See `spec.environment.Context`."""
         return self._policies(agent)
+
+    def fixed(self, model: str | Endpoint) -> Policy:
+        """See `spec.environment.Context`."""
+        return self._fixed.policy(model, self._attempt)
 
     def sandbox(
         self, spec: SandboxSpec | None = None, *, provider: str = "local"

@@ -14,7 +14,8 @@ from contextlib import AbstractAsyncContextManager
 
 from training_gym.rewards.faults import describe_error
 from training_gym.rollouts.attempts import Attempt, Limits
-from training_gym.rollouts.context import EpisodeContext
+from training_gym.rollouts.context import EpisodeContext, FixedModels
+from training_gym.rollouts.endpoints import Endpoints
 from training_gym.rollouts.limited import Allowance, LimitedPolicy, LimitReached
 from training_gym.rollouts.sandboxes import EpisodeSandboxes
 from training_gym.rollouts.seats import Players, Seats
@@ -42,11 +43,13 @@ class EpisodeRunner:
         seed: int,
         limits: Limits,
         presence: Presence | None = None,
+        fixed: FixedModels | None = None,
         sandboxes: EpisodeSandboxes | None = None,
     ) -> None:
         """`presence` lets a deterministic sampler know who is in play.
 
-        `sandboxes` stay their caller's; without them the runner has, and closes, its own.
+        `fixed` and `sandboxes` stay their caller's. Without them the runner has, and closes, its
+        own; of models it then knows those behind addresses.
         """
         self._players = players
         self._environment = environment
@@ -54,7 +57,11 @@ class EpisodeRunner:
         self._limits = limits
         self._presence = presence or (lambda _: contextlib.nullcontext())
         self._sandboxes = sandboxes or EpisodeSandboxes()
-        self._owns_sandboxes = sandboxes is None
+        self._fixed = fixed or Endpoints()
+        self._owned: list[EpisodeSandboxes | Endpoints] = []
+        for part, given in ((self._sandboxes, sandboxes), (self._fixed, fixed)):
+            if given is None and isinstance(part, EpisodeSandboxes | Endpoints):
+                self._owned.append(part)
 
     async def play(self, attempt: Attempt, sampling: Sampling, counters: Counters) -> Episode:
         """Play until it worked or failed twice for reasons of infrastructure."""
@@ -75,8 +82,8 @@ class EpisodeRunner:
         """End what episodes used in common: the environment's own things and sandboxes."""
         if hasattr(self._environment, "aclose"):
             await self._environment.aclose()
-        if self._owns_sandboxes:
-            await self._sandboxes.close()
+        for part in self._owned:
+            await part.close()
 
     async def _once(self, attempt: Attempt, sampling: Sampling, counters: Counters) -> Episode:
         started = time.monotonic()
@@ -92,9 +99,11 @@ class EpisodeRunner:
             return agents[agent]
 
         context = EpisodeContext(
-            f"{self._seed}/{attempt.place}",
+            self._seed,
+            attempt,
             timeout_s=self._limits.timeout_s,
             policies=policy,
+            fixed=self._fixed,
             sandboxes=self._sandboxes,
         )
         async with self._presence(attempt.id):

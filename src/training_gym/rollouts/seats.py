@@ -23,11 +23,8 @@ class SeatedPolicy(Policy, Protocol):
 
     stop_reasons: list[StopReason]
     """How each of its answers ended."""
-
-    @property
-    def num_tokens(self) -> int:
-        """Tokens it has sampled so far."""
-        ...
+    num_tokens: int
+    """Tokens it has sampled so far."""
 
 
 class Seats(Protocol):

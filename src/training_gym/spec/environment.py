@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from pydantic import JsonValue
 
+from training_gym.spec.endpoints import Endpoint
 from training_gym.spec.episodes import Outcome, Score
 from training_gym.spec.messages import Message, ToolSpec
 from training_gym.spec.sampling import Sampling
@@ -53,6 +54,13 @@ class Context(Protocol):
         """The policy under training, recorded under another agent's name.
 
         Each agent has turns, a conversation and, in the outcome's score, a reward of its own.
+        """
+        ...
+
+    def fixed(self, model: str | Endpoint) -> Policy:
+        """A model that stays as it is: a simulated user, an opponent, an adviser.
+
+        Named as a run names its model, or behind an address. Nothing it says is trained on.
         """
         ...
 

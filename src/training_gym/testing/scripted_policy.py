@@ -15,6 +15,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from training_gym.spec.endpoints import Endpoint
 from training_gym.spec.environment import Policy
 from training_gym.spec.episodes import Score
 from training_gym.spec.messages import Message, ToolSpec, assistant
@@ -79,6 +80,10 @@ class PlainContext:
     def policy(self, agent: str) -> Policy:
         """One of the agents given."""
         return self._agents[agent]
+
+    def fixed(self, model: str | Endpoint) -> Policy:
+        """One of the agents given, by the model's name."""
+        return self._agents[model if isinstance(model, str) else model.model]
 
     @contextlib.asynccontextmanager
     async def sandbox(

@@ -10,9 +10,10 @@ from typing import Any
 import torch
 
 from training_gym import data
-from training_gym.engines.local.companions import load_companions
+from training_gym.engines.local.companions import frozen, load_companions
 from training_gym.engines.local.compute import Compute
 from training_gym.engines.local.evaluations import Evaluations, Suite
+from training_gym.engines.local.fixed_models import LocalFixedModels
 from training_gym.engines.local.imitation import ImitationLearner
 from training_gym.engines.local.learning import PolicyLearner, training_sampling
 from training_gym.engines.local.loop import Learner, Loop, WeightsKind, read_progress
@@ -87,6 +88,16 @@ class Assembly:
             deterministic=self.recipe.engine.deterministic,
         )
         self._stack.push_async_callback(self.sampler.close)
+        self._fixed_models = LocalFixedModels(
+            catalogue.resolve,
+            lambda folder: frozen(folder, self.network),
+            self.compute,
+            sampling=training_sampling(self.recipe),
+            seed=self.recipe.seed,
+            slots=self.plan.slots,
+            max_sequence_tokens=self.plan.max_sequence_tokens,
+        )
+        self._stack.push_async_callback(self._fixed_models.close)
         self.companions = await self.compute.run(
             load_companions, self.recipe, self.network, self.codec, start=self._start() or source
         )
@@ -277,6 +288,7 @@ class Assembly:
             seed=recipe.seed,
             limits=Limits(recipe.max_turns, recipe.episode_timeout_s, recipe.max_episode_tokens),
             presence=self.sampler.presence,
+            fixed=self._fixed_models,
             sandboxes=self._sandboxes,
         )
         self._stack.push_async_callback(runner.close)
