@@ -43,12 +43,12 @@ config = TrainConfig(
     reward=FunctionCases(function="f", timeout_s=5),
     recipe=Recipe(
         num_steps=10,
-        prompts_per_batch=6,
+        prompts_per_batch=4,
         group_size=8,
         max_response_tokens=40,
         optimizer=AdamW(learning_rate=3e-5),
     ),
-    evals=[Eval(name="unseen", dataset=list(rows(30, seed=1)), samples=2)],
+    evals=[Eval(name="unseen", dataset=list(rows(24, seed=1)), samples=2)],
 )
 
 if __name__ == "__main__":

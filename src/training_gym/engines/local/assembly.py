@@ -19,13 +19,14 @@ from training_gym.engines.local.learning import PolicyLearner, training_sampling
 from training_gym.engines.local.loop import Learner, Loop, WeightsKind, read_progress
 from training_gym.engines.local.network import Network
 from training_gym.engines.local.objectives import updates_per_batch
-from training_gym.engines.local.preparation import load_environment, prepare_torch
+from training_gym.engines.local.preparation import prepare_torch
 from training_gym.engines.local.requests import Requests
 from training_gym.engines.local.sampler import LocalSampler
 from training_gym.engines.local.state import Progress
 from training_gym.engines.local.trainer import LocalTrainer
 from training_gym.engines.local.translation import translation_for
 from training_gym.engines.local.watched import Watched
+from training_gym.environments.loading import load_environment
 from training_gym.models import catalogue
 from training_gym.models.base_weights import base_sha256
 from training_gym.models.weights import load_codec, load_model, save_model
