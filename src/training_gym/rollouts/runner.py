@@ -177,6 +177,7 @@ class EpisodeRunner:
             counters=counters,
             duration_s=time.monotonic() - started,
             forks=record.forks,
+            fidelity=tuple(record.fidelity),
         )
 
     async def _outcome(self, task: Task, policy: Policy, context: EpisodeContext) -> Outcome:
