@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from training_gym.rollouts.attempts import Limits
+from training_gym.rollouts.policy import Sample
 from training_gym.rollouts.seats import SeatedPolicy
+from training_gym.spec.errors import EngineError
 from training_gym.spec.messages import Message, ToolSpec, user
 from training_gym.spec.sampling import Sampling
 
@@ -60,7 +62,8 @@ class LimitedPolicy:
         self.messages: list[Message] = []
         self._left = self._max_turns = limits.max_turns
         self._allowance = allowance
-        self._sampling = sampling
+        self.sampling = sampling
+        """How it draws where nobody says otherwise."""
         allowance.share(inner)
 
     async def chat(
@@ -82,10 +85,36 @@ class LimitedPolicy:
         self.messages = [user(text), reply]
         return reply
 
+    async def sample(
+        self,
+        messages: Sequence[Message] | str,
+        *,
+        tools: Sequence[ToolSpec] = (),
+        sampling: Sampling | None = None,
+        cut_stop_text: bool = False,
+        delivered: bool = True,
+    ) -> Sample:
+        """See `SamplingPolicy`; raises `EngineError` where a server's model plays."""
+        if not hasattr(self.inner, "sample"):
+            raise EngineError(
+                "a harness is served by models of this engine, not by those of another server",
+                fix="play with --model and without --endpoint",
+            )
+        found: Sample = await self.inner.sample(
+            messages,
+            tools=tools,
+            sampling=self._next(sampling),
+            cut_stop_text=cut_stop_text,
+            delivered=delivered,
+        )
+        before = [user(messages)] if isinstance(messages, str) else messages
+        self.messages = [*before, found.message]
+        return found
+
     def _next(self, sampling: Sampling | None) -> Sampling | None:
         """Count one turn; how it is sampled."""
         if self._left == 0:
             raise LimitReached(f"{self._max_turns} turns")
-        allowed = self._allowance.cut(sampling, self._sampling)
+        allowed = self._allowance.cut(sampling, self.sampling)
         self._left -= 1
         return allowed

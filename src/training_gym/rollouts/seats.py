@@ -13,7 +13,7 @@ from training_gym.rollouts.attempts import Attempt
 from training_gym.rollouts.policy import SampledPolicy
 from training_gym.rollouts.record import TokenRecord
 from training_gym.spec.environment import Policy
-from training_gym.spec.episodes import Trajectory
+from training_gym.spec.episodes import Fidelity, Trajectory
 from training_gym.spec.sampling import Sampler, Sampling, StopReason
 from training_gym.spec.text import TextCodec
 
@@ -44,6 +44,11 @@ class Seats(Protocol):
     @property
     def forks(self) -> int:
         """Requests whose history differed from what was recorded."""
+        ...
+
+    @property
+    def fidelity(self) -> Sequence[Fidelity]:
+        """How each prompt came about."""
         ...
 
 
@@ -110,3 +115,8 @@ class SampledSeats:
     def forks(self) -> int:
         """See `Seats`."""
         return self.record.forks
+
+    @property
+    def fidelity(self) -> Sequence[Fidelity]:
+        """See `Seats`."""
+        return self.record.fidelity

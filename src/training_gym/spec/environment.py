@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, runtime_checkable
 
@@ -39,6 +39,32 @@ class Policy(Protocol):
         ...
 
 
+class Served(Protocol):
+    """A policy behind an address of its own, for agents that take a base URL and a key."""
+
+    key: str
+    """The secret of this episode and agent."""
+    score: Score | None
+    """The reward that the agent has posted."""
+    requests: int
+    """Requests answered so far."""
+
+    @property
+    def openai_url(self) -> str:
+        """Base URL for clients of OpenAI's API."""
+        ...
+
+    @property
+    def anthropic_url(self) -> str:
+        """Base URL for clients of Anthropic's API."""
+        ...
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """The variables by which clients find server and key."""
+        ...
+
+
 class Context(Protocol):
     """What an environment may use besides its policy."""
 
@@ -71,6 +97,17 @@ class Context(Protocol):
 
         None: the host's programs with the default limits. Raises `SandboxError` where there is
         none to be had.
+        """
+        ...
+
+    def serve(
+        self, agent: str = "policy", *, tolerated: Collection[str] = ()
+    ) -> AbstractAsyncContextManager[Served]:
+        """An agent's policy behind the gateway, until it is left.
+
+        What is sampled there counts as if it had been asked here, limits included: one that was
+        reached is raised on leaving. `tolerated` names parameters of requests that may be dropped
+        although they ask for what the sampler cannot do.
         """
         ...
 

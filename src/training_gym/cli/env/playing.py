@@ -122,7 +122,7 @@ async def _runner(
             table = await stack.enter_async_context(
                 local_table(asked.model, recipe, slots=asked.at_once, say=say)
             )
-            runner = EpisodeRunner(table.players, fixed=table.fixed, **shared)
+            runner = EpisodeRunner(table.players, services=table.services, **shared)
         stack.push_async_callback(runner.close)
         yield runner
 

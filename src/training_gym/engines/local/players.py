@@ -17,6 +17,7 @@ from training_gym.engines.local.sampler import LocalSampler
 from training_gym.models import catalogue
 from training_gym.models.weights import load_codec, load_model
 from training_gym.rollouts.seats import SampledPlayers
+from training_gym.rollouts.services import Services
 from training_gym.spec.recipe import Recipe
 from training_gym.spec.text import TextCodec
 
@@ -26,7 +27,7 @@ class Table:
     """What an `EpisodeRunner` takes."""
 
     players: SampledPlayers
-    fixed: LocalFixedModels
+    services: Services
     sampler: LocalSampler
     codec: TextCodec
 
@@ -71,11 +72,12 @@ async def local_table(
             seed=recipe.seed,
             **sizes,
         )
+        services = Services(fixed=fixed)
         try:
             players = SampledPlayers(sampler, codec, seed=recipe.seed)
-            yield Table(players, fixed, sampler, codec)
+            yield Table(players, services, sampler, codec)
         finally:
-            await fixed.close()
+            await services.close()
             await sampler.close()
     finally:
         compute.close()
