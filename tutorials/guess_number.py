@@ -18,7 +18,7 @@ ASK = "I think of a number from 1 to 20. Guess it. Answer with one number only."
 class GuessNumber(TurnBased):
     """The policy guesses; the environment answers higher or lower."""
 
-    max_turns = 4
+    max_turns = 3
 
     def reset(self, task, ctx):
         return {"number": task.answer, "left": self.max_turns}, ""
@@ -46,13 +46,13 @@ config = TrainConfig(
     dataset=rows(range(1, 21)),
     environment=GuessNumber(),
     recipe=Recipe(
-        num_steps=12,
-        prompts_per_batch=6,
-        group_size=8,
+        num_steps=10,
+        prompts_per_batch=4,
+        group_size=6,
         max_response_tokens=6,
-        optimizer=AdamW(learning_rate=3e-5),
+        optimizer=AdamW(learning_rate=5e-5),
     ),
-    evals=[Eval(name="all_numbers", dataset=rows(range(20, 0, -1)), samples=3)],
+    evals=[Eval(name="all_numbers", dataset=rows(range(20, 0, -1)), samples=2)],
 )
 
 if __name__ == "__main__":
