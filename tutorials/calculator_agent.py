@@ -33,7 +33,10 @@ def shown(ask, call, result):
     ]
 
 
-SHOWN = shown("What is 31 + 45?", '{"name": "add", "arguments": {"a": 31, "b": 45}}', 76)
+SHOWN = [
+    *shown("What is 31 + 45?", '{"name": "add", "arguments": {"a": 31, "b": 45}}', 76),
+    *shown("What is 12 * 50?", '{"name": "multiply", "arguments": {"a": 12, "b": 50}}', 600),
+]
 
 
 def rows(count, seed):
@@ -46,12 +49,14 @@ def rows(count, seed):
 
 
 def correct(episode):
-    """1 for the right number in the last answer, and 0.3 for a call that gave it."""
+    """1 for the right number at the end; a little for a call that worked, and one that helped."""
     told = [m.text for m in episode.messages[len(SHOWN) + 2 :] if m.role == "user"]
+    called = any("error" not in text for text in told)
     found = any(f">{episode.answer}<" in text for text in told)
     said = re.findall(r"\d+", episode.completion)
     right = bool(said) and said[-1] == str(episode.answer)
-    return {"reward": right + 0.3 * found, "right": float(right), "found": float(found)}
+    total = right + 0.2 * called + 0.3 * found
+    return {"reward": total, "right": float(right), "called": float(called), "found": float(found)}
 
 
 config = TrainConfig(
@@ -63,11 +68,11 @@ config = TrainConfig(
     recipe=Recipe(
         num_steps=8,
         prompts_per_batch=4,
-        group_size=6,
-        max_response_tokens=40,
+        group_size=5,
+        max_response_tokens=32,
         optimizer=AdamW(learning_rate=5e-5),
     ),
-    evals=[Eval(name="unseen", dataset=list(rows(40, seed=1)))],
+    evals=[Eval(name="unseen", dataset=list(rows(24, seed=1)))],
 )
 
 if __name__ == "__main__":

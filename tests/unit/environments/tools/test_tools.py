@@ -2,11 +2,12 @@ import asyncio
 import sys
 import threading
 import time
+from typing import Literal
 
 import pytest
 
 from training_gym.environments.tools import ToolEnvironment
-from training_gym.environments.tools.dialect import calls_in
+from training_gym.environments.tools.dialect import calls_in, described
 from training_gym.environments.tools.tool import answer, as_text, function_tool
 from training_gym.spec.code import Code
 from training_gym.spec.errors import EnvironmentFailure, SandboxError, SpecError
@@ -161,9 +162,25 @@ def test_text_dialect_tells_reads_and_answers_in_plain_text():
     assert outcome.status == "finished"
     opening = policy.asked[0]
     assert opening[0].text.startswith("Rules.\n\nYou may call tools.")
-    assert '"name":"add"' in opening[0].text
+    assert opening[0].text.endswith("\nadd(a: integer, b: integer): Add two numbers.")
     assert policy.asked[1][-1] == user("<tool_result>5</tool_result>")
     assert policy.tools == [(), ()]
+
+
+def test_a_tool_in_few_words():
+    def look(at: str, how: Literal["near", "far"] = "near", *, places: list[int] | None = None):
+        """Look.
+
+        Args:
+            at: What.
+        """
+
+    spec = function_tool(look, {}, 1.0).spec
+    first, second = described(spec).splitlines()
+    assert first.startswith('look(at: string, how: {"enum": ["near", "far"]')
+    assert ' = "near", places: {"anyOf"' in first
+    assert first.endswith(" = null): Look.")
+    assert second == "  at: What."
 
 
 @pytest.mark.parametrize(
