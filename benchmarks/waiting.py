@@ -1,4 +1,4 @@
-"""Is the sampler busy while environments wait? A real sampler, real sleeping, more and more episodes.
+"""Is the sampler busy while environments wait? A real sampler, real sleeping, more episodes.
 
     python benchmarks/waiting.py
 

@@ -1,4 +1,4 @@
-"""Environments of Gymnasium, and of whatever has its `reset` and `step`, as environments of text."""
+"""Environments of Gymnasium, and whatever has its `reset` and `step`, played by text."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class GymnasiumEnvironment(Settings):
     """What makes one instead: a class or function, called with `options`."""
     options: dict[str, Any] = {}
     """Arguments it is made with."""
-    show: CodeRef | None = None
+    shown_by: CodeRef | None = None
     """`(observation, info) -> str`: how an observation is shown."""
-    read: CodeRef | None = None
+    read_by: CodeRef | None = None
     """`(text, env) -> action`: how an answer is read; a `ValueError`'s words go to the policy."""
     instructions: str = ""
     """Said before the first observation."""
@@ -94,13 +94,13 @@ class GymnasiumEnvironment(Settings):
         return gymnasium.make(self.id, **self.options)
 
     def _shown(self, observation: Any, info: dict[str, Any]) -> str:
-        if self.show is not None:
-            return str(self.show.load()(observation, info))
+        if self.shown_by is not None:
+            return str(self.shown_by.load()(observation, info))
         return observation if isinstance(observation, str) else _as_json(observation)
 
     def _read(self, text: str, env: Any) -> Any:
-        if self.read is not None:
-            return self.read.load()(text, env)
+        if self.read_by is not None:
+            return self.read_by.load()(text, env)
         return read_action(text, env.action_space)
 
 

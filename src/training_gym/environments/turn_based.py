@@ -38,9 +38,7 @@ class TurnBased(abc.ABC):
     """Turns after which the episode is truncated."""
 
     @abc.abstractmethod
-    def reset(
-        self, task: Task, ctx: Context
-    ) -> tuple[Any, str] | Awaitable[tuple[Any, str]]:
+    def reset(self, task: Task, ctx: Context) -> tuple[Any, str] | Awaitable[tuple[Any, str]]:
         """A new episode's state and the first observation, shown after the task's prompt."""
 
     @abc.abstractmethod
@@ -51,8 +49,9 @@ class TurnBased(abc.ABC):
         """The state as it shall be kept with the episode; None: not at all."""
         return None
 
-    def close(self, state: Any) -> None | Awaitable[None]:
+    def close(self, state: Any) -> Awaitable[None] | None:
         """Free what the state holds, however the episode ended."""
+        return None
 
     async def run(self, task: Task, policy: Policy, ctx: Context) -> Outcome:
         """Alternate between policy and environment until done."""
@@ -62,7 +61,7 @@ class TurnBased(abc.ABC):
         finally:
             described = self.describe(state)
             if described is not None:
-                ctx.keep(state=described)
+                ctx.keep({"state": described})
             await _awaited(self.close(state))
         return outcome
 

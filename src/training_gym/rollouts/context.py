@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
@@ -72,10 +72,12 @@ class EpisodeContext:
             sampling=policy.sampling,
         )
 
-    def keep(self, *, score: Score | None = None, **artifacts: JsonValue) -> None:
+    def keep(
+        self, artifacts: Mapping[str, JsonValue] | None = None, *, score: Score | None = None
+    ) -> None:
         """See `spec.environment.Context`."""
         self._score = score or self._score
-        self._kept |= artifacts
+        self._kept |= artifacts or {}
 
     def log(self, message: str, **fields: Any) -> None:
         """See `spec.environment.Context`."""

@@ -111,8 +111,10 @@ class Context(Protocol):
         """
         ...
 
-    def keep(self, *, score: Score | None = None, **artifacts: JsonValue) -> None:
-        """Keep what is known so far: it is the outcome's even if a limit ends the episode now.
+    def keep(
+        self, artifacts: Mapping[str, JsonValue] | None = None, *, score: Score | None = None
+    ) -> None:
+        """Keep artifacts and score so far: they are the outcome's even if a limit ends it now.
 
         What the returned outcome says itself comes first.
         """

@@ -12,7 +12,7 @@ from training_gym.cli.entry import run
 from training_gym.cli.schemas import SCHEMAS
 from training_gym.testing.tiny import tiny_model
 
-DEFINITION = '''
+DEFINITION = """
 from training_gym import Outcome, Recipe, Score, TrainConfig
 
 
@@ -36,7 +36,7 @@ config = TrainConfig(
     recipe=Recipe(max_response_tokens=6),
 )
 losing = config.changed(dataset=rows("lose"))
-'''
+"""
 
 
 @pytest.fixture
@@ -95,7 +95,17 @@ def test_a_local_model_plays_and_json_tells_everything(file, capfd):
 
 def test_a_server_plays_and_people_read_a_transcript(file, server, capfd):
     url, asked = server
-    arguments = ["env", "run", f"{file}:config", "--episodes", "2", "--endpoint", url, "--model", "big"]
+    arguments = [
+        "env",
+        "run",
+        f"{file}:config",
+        "--episodes",
+        "2",
+        "--endpoint",
+        url,
+        "--model",
+        "big",
+    ]
     assert run(arguments) == 0
     captured = capfd.readouterr()
     assert "user  Say this." in captured.out

@@ -130,7 +130,9 @@ def test_a_fixed_model_plays_the_user_and_is_not_trained_on(network, codec, comp
 def test_beside_a_sampler_alone_only_addresses_are_known(network, codec, compute):
     sampler = LocalSampler(network, codec, compute, slots=1, max_sequence_tokens=200)
     runner = EpisodeRunner(
-        SampledPlayers(sampler, codec, seed=3), UserSimulation(user="tiny"), seed=3,
+        SampledPlayers(sampler, codec, seed=3),
+        UserSimulation(user="tiny"),
+        seed=3,
         limits=Limits(8, 60.0),
     )
     attempt = Attempt(TASK, 0, 0, "train", "g")

@@ -77,7 +77,7 @@ def test_observations_are_shown_and_actions_read():
 
 
 def test_functions_of_ones_own_show_and_read():
-    outcome, policy, _ = play(corridor(show=shout, read=words), "right", "up", "right")
+    outcome, policy, _ = play(corridor(shown_by=shout, read_by=words), "right", "up", "right")
     assert outcome.score.value == 1.0
     assert policy.asked[1][-1].text == "AT 1"
     assert policy.asked[2][-1].text == "That is no action: say left or right\nAT 1"
@@ -92,7 +92,7 @@ def test_its_own_limit_and_ours_truncate_with_what_was_earned():
 
 
 def test_it_travels_as_source():
-    environment = corridor(show=shout)
+    environment = corridor(shown_by=shout)
     code = Code.of(environment)
     assert Code(ref=code.ref, kwargs=code.kwargs).load().model_dump() == environment.model_dump()
 

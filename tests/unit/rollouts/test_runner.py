@@ -305,7 +305,7 @@ def test_what_was_kept_stays_when_a_limit_ends_the_episode(stage):
     async def keeps(task, policy, ctx):
         for turn in range(9):
             await policy.chat(task.prompt)
-            ctx.keep(score=Score(value=float(turn)), turn=turn, first=0)
+            ctx.keep({"turn": turn, "first": 0}, score=Score(value=float(turn)))
 
     (episode,) = stage.play(Scene(keeps))
     assert episode.outcome.status == "truncated"
@@ -316,7 +316,7 @@ def test_what_was_kept_stays_when_a_limit_ends_the_episode(stage):
 def test_an_outcomes_own_words_come_before_what_was_kept(stage):
     async def keeps(task, policy, ctx):
         await policy.chat(task.prompt)
-        ctx.keep(score=Score(value=1.0), note="kept", more=1)
+        ctx.keep({"note": "kept", "more": 1}, score=Score(value=1.0))
         return Outcome(score=Score(value=2.0), artifacts={"note": "returned"})
 
     (episode,) = stage.play(Scene(keeps))
@@ -326,7 +326,7 @@ def test_an_outcomes_own_words_come_before_what_was_kept(stage):
 
 def test_a_failed_episode_keeps_its_artifacts_and_no_score(stage):
     async def fails(task, policy, ctx):
-        ctx.keep(score=Score(value=1.0), seen="before it broke")
+        ctx.keep({"seen": "before it broke"}, score=Score(value=1.0))
         raise OSError("gone")
 
     (episode,) = stage.play(Scene(fails))

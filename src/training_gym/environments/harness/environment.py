@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import posixpath
 import string
 from collections.abc import Mapping
 
@@ -14,7 +15,7 @@ from training_gym.rewards.graders.submission import leave
 from training_gym.spec.environment import Context, Policy, Served
 from training_gym.spec.episodes import Outcome
 from training_gym.spec.errors import EnvironmentFailure
-from training_gym.spec.sandboxes import ExecRequest, HostService, Sandbox, SandboxSpec
+from training_gym.spec.sandboxes import ExecRequest, ExecResult, HostService, Sandbox, SandboxSpec
 from training_gym.spec.settings import Settings
 from training_gym.spec.tasks import Task
 
@@ -63,10 +64,10 @@ class HarnessEnvironment(Settings):
                     async with asyncio.timeout(min(self.timeout_s, ctx.deadline_s)):
                         ended = await self._run(task, served, ctx)
                 finally:
-                    ctx.keep(score=served.score, requests=served.requests)
+                    ctx.keep({"requests": served.requests}, score=served.score)
         except TimeoutError:
             return Outcome(status="truncated", reason=f"the harness took over {self.timeout_s:g} s")
-        ctx.keep(exit_code=ended.exit_code, output=ended.output[-_SHOWN:])
+        ctx.keep({"exit_code": ended.exit_code, "output": ended.output[-_SHOWN:]})
         if ended.exit_code == 0:
             return Outcome()
         said = ended.output.strip().rpartition("\n")[2][-200:]
@@ -77,22 +78,30 @@ class HarnessEnvironment(Settings):
             )
         return Outcome(status="model_failed", reason=reason)
 
+    async def work_in(
+        self, sandbox: Sandbox, task: Task, ctx: Context, *, cwd: str = ""
+    ) -> ExecResult:
+        """Run it in a sandbox that somebody else has; how its command ended."""
+        async with ctx.serve(self.agent, tolerated=self.tolerated) as served:
+            return await self._inside(sandbox, task, served, cwd=cwd)
+
     async def _run(self, task: Task, served: Served, ctx: Context) -> Ended:
         if self.sandbox is not None:
             async with ctx.sandbox(self.sandbox, provider=self.provider) as sandbox:
-                return await self._inside(sandbox, task, served, ctx)
+                result = await self._inside(sandbox, task, served)
+                if self.leaves:
+                    ctx.keep(await leave(sandbox, self.leaves))
+                return _ended(result)
         names = _names(task, served.openai_url, served.anthropic_url, served.key)
         with folder_with(self._filled_files(names)) as folder:
             argv = [_filled(part, names) for part in self.command]
             env = {**served.environment, **self._filled_env(names)}
-            return await run_command(
-                argv, env=env, stdin=_filled(self.stdin, names), folder=folder
-            )
+            return await run_command(argv, env=env, stdin=_filled(self.stdin, names), folder=folder)
 
     async def _inside(
-        self, sandbox: Sandbox, task: Task, served: Served, ctx: Context
-    ) -> Ended:
-        """The same in a sandbox, where the gateway has another address."""
+        self, sandbox: Sandbox, task: Task, served: Served, *, cwd: str = ""
+    ) -> ExecResult:
+        """Run it where the gateway has another address."""
         outside = served.anthropic_url.split("/")[2]
         inside = await sandbox.connect(HostService(name="gateway", address=outside))
 
@@ -101,22 +110,17 @@ class HarnessEnvironment(Settings):
 
         names = _names(task, moved(served.openai_url), moved(served.anthropic_url), served.key)
         for path, text in self._filled_files(names).items():
-            await sandbox.write_file(path, text.encode())
+            await sandbox.write_file(posixpath.join(cwd, path), text.encode())
         variables = {name: moved(value) for name, value in served.environment.items()}
-        result = await sandbox.exec(
+        return await sandbox.exec(
             ExecRequest(
                 argv=tuple(_filled(part, names) for part in self.command),
                 env={**variables, **self._filled_env(names)},
                 stdin=_filled(self.stdin, names).encode("utf-8", "replace"),
+                cwd=cwd,
                 timeout_s=self.timeout_s,
             )
         )
-        if self.leaves:
-            ctx.keep(**await leave(sandbox, self.leaves))
-        if result.failure == "exec_timeout":
-            raise TimeoutError
-        said = result.text + result.error_text
-        return Ended(result.exit_code, f"{said}\n{result.failure}" if result.failure else said)
 
     def _filled_files(self, names: Mapping[str, str]) -> dict[str, str]:
         return {path: _filled(text, names) for path, text in self.files.items()}
@@ -130,6 +134,14 @@ class HarnessEnvironment(Settings):
             )
         handed = {name: os.environ[name] for name in self.env_from}
         return handed | {name: _filled(text, names) for name, text in self.env.items()}
+
+
+def _ended(result: ExecResult) -> Ended:
+    """How a command in a sandbox ended; raises `TimeoutError` for one that ran out of time."""
+    if result.failure == "exec_timeout":
+        raise TimeoutError
+    said = result.text + result.error_text
+    return Ended(result.exit_code, f"{said}\n{result.failure}" if result.failure else said)
 
 
 def _names(task: Task, openai_url: str, anthropic_url: str, key: str) -> dict[str, str]:

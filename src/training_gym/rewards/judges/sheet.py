@@ -93,7 +93,7 @@ def make_sheet(
 
 
 def label_of(number: int) -> str:
-    """A, B, … Z, AA, AB, …"""
+    """A, B and so on to Z, then AA, AB and so on."""
     letters = string.ascii_uppercase
     return (label_of(number // 26 - 1) if number >= 26 else "") + letters[number % 26]
 

@@ -27,7 +27,7 @@ from training_gym.testing.scripted_sampler import ScriptedSampler
 
 TASK = Task(id="t1", prompt="Say it.", answer="it", metadata={"level": 3}, split_key="t")
 
-AGENT = '''
+AGENT = """
 import json, os, sys, urllib.request
 
 def ask(messages, **more):
@@ -48,7 +48,7 @@ for _ in range(int(sys.argv[2])):
 open("answer.txt", "w").write(reply["content"])
 if len(sys.argv) > 3:
     sys.exit(int(sys.argv[3]))
-'''
+"""
 
 
 @pytest.fixture(scope="module")

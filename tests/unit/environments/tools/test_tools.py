@@ -63,7 +63,7 @@ def call(function, arguments="{}", *, timeout_s=5.0, supplied=None, max_chars=20
         (add, '{"a": 2, "b": 3}', "5"),
         (add, '{"a": 2, "b": ', 'you wrote: {"a": 2, "b": '),
         (add, "[2, 3]", "no JSON object; you wrote: [2, 3]"),
-        (add, '{"a": "two", "b": 3}', 'a: Input should be a valid integer'),
+        (add, '{"a": "two", "b": 3}', "a: Input should be a valid integer"),
         (add, '{"a": 2, "c": 3}', 'you wrote: {"a": 2, "c": 3}'),
         (fail, '{"with_what": "value"}', "error: ValueError: broken"),
         (fail, '{"with_what": "exit"}', "error: RuntimeError: SystemExit: broken"),
@@ -123,7 +123,9 @@ def calling(*pairs):
 def test_native_calls_run_side_by_side_and_answer_in_order():
     environment = ToolEnvironment(tools=[add, hang, count])
     asked = calling(
-        ("hang", '{"seconds": 0.2}'), ("add", '{"a": 2, "b": 3}'), ("nothing", ""),
+        ("hang", '{"seconds": 0.2}'),
+        ("add", '{"a": 2, "b": 3}'),
+        ("nothing", ""),
     )
     began = time.monotonic()
     outcome, policy, ctx = play(environment, asked, calling(("count", '{"by": 1}')), "5")
@@ -188,10 +190,14 @@ def test_a_tool_in_few_words():
     [
         ("no call", []),
         ('<tool_call>{"name": "a", "arguments": {"x": 1}}', [("a", '{"x": 1}')]),
-        ('<tool_call>{"name": "a"}</tool_call><tool_call>{"name": "b"}</tool_call>',
-         [("a", "{}"), ("b", "{}")]),
-        ('<tool_call>{"name": "a", "arguments": {"x": }</tool_call>',
-         [("a", '{"name": "a", "arguments": {"x": }')]),
+        (
+            '<tool_call>{"name": "a"}</tool_call><tool_call>{"name": "b"}</tool_call>',
+            [("a", "{}"), ("b", "{}")],
+        ),
+        (
+            '<tool_call>{"name": "a", "arguments": {"x": }</tool_call>',
+            [("a", '{"name": "a", "arguments": {"x": }')],
+        ),
         ("<tool_call>a(1)</tool_call>", [("", "a(1)")]),
         ('<tool_call>["a"]</tool_call>', [("", '["a"]')]),
         ('<tool_call>{"name": "a", "arguments": "x"}</tool_call>', [("a", "x")]),
@@ -251,7 +257,9 @@ def test_mcp_servers_are_tools(tmp_path):
         tools=[add], mcp=[McpServer(command=command, env=env, include=["shout"])]
     )
     asked = calling(
-        ("shout", '{"text": "hello"}'), ("shout", '{"text": "fail"}'), ("shout", '{"t'),
+        ("shout", '{"text": "hello"}'),
+        ("shout", '{"text": "fail"}'),
+        ("shout", '{"t'),
     )
     _, policy, _ = play(environment, asked, "done")
     assert [spec.name for spec in policy.tools[0]] == ["add", "shout"]
