@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -22,7 +23,8 @@ from training_gym.engines.local.head import chunked_backward, chunked_logprobs
 from training_gym.engines.local.network import Network
 from training_gym.engines.local.objectives import columns_before_training, objective_for
 from training_gym.engines.local.optimizer import Optimizer
-from training_gym.engines.local.packing import MicroBatch, Row, joined, micro_batches
+from training_gym.engines.local.packing import MicroBatch, Row, joined, micro_batches, numbered
+from training_gym.engines.local.parallel.replicas import Alone, Replicas, share, weightless
 from training_gym.engines.local.value_head import ValueHead
 from training_gym.spec.algorithms import PPO
 from training_gym.spec.engine import Column, TrainingBatch
@@ -31,6 +33,20 @@ from training_gym.spec.errors import CheckpointError
 from training_gym.spec.recipe import Recipe
 
 STATE_FILE = "trainer.pt"
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one of several trainers computed of an update."""
+
+    loss: float
+    packed_tokens: int
+    micro: MicroBatch
+    """Its targets; `rows` are numbers among those of the whole batch."""
+    logprobs: torch.Tensor
+    """(M,) of the targets."""
+    counts: bool
+    """False: there was nothing to do, and what was computed has no weight."""
 
 
 class LocalTrainer:
@@ -45,10 +61,12 @@ class LocalTrainer:
         total_steps: int,
         save_weights: Callable[[Path], None],
         companions: Companions | None = None,
+        replicas: Replicas | None = None,
     ) -> None:
         """Train `network` as the recipe says; `save_weights` writes Hugging Face layout.
 
-        `companions` are the frozen policies that the recipe's algorithm asks.
+        `companions` are the frozen policies that the recipe's algorithm asks; `replicas` are the
+        trainers of which this is one.
         """
         self._network = network
         self._recipe = recipe
@@ -56,6 +74,7 @@ class LocalTrainer:
         self._chunk = recipe.engine.logprob_chunk_tokens
         self._save_weights = save_weights
         self._companions = companions or Companions()
+        self._replicas = replicas or Alone()
         self.optimizer = Optimizer(network.trainable(), recipe.optimizer, total_steps)
         self.value_head: ValueHead | None = None
         self.value_optimizer: Optimizer | None = None
@@ -77,6 +96,19 @@ class LocalTrainer:
         self, trajectories: Sequence[Trajectory]
     ) -> dict[Column, tuple[tuple[float, ...], ...]]:
         """Per trajectory and token, what the algorithm needs to know before the first update."""
+        if not self.columns:
+            return {}
+        with self._replicas.leading("annotate", trajectories):
+            rank, world = self._replicas.rank, self._replicas.world
+            parts = self._replicas.exchange(self._annotated(trajectories[rank::world]))
+        return {
+            name: tuple(parts[n % world][name][n // world] for n in range(len(trajectories)))
+            for name in parts[0]
+        }
+
+    def _annotated(
+        self, trajectories: Sequence[Trajectory]
+    ) -> dict[Column, tuple[tuple[float, ...], ...]]:
         found: dict[Column, list[list[float]]] = {}
         if "reference_logprobs" in self.columns and self._companions.translated is None:
             assert self._companions.reference is not None, "the assembly loads it"
@@ -93,30 +125,48 @@ class LocalTrainer:
     def step(self, batch: TrainingBatch) -> dict[str, float]:
         """One update of the weights; returns its metrics."""
         started = time.perf_counter()
-        rows = self._rows(batch)
-        self._network.model.train()
-        loss, packed_tokens = 0.0, 0
-        seen: list[MicroBatch] = []
-        logprobs: list[torch.Tensor] = []
+        with self._replicas.leading("step", batch):
+            self._network.model.train()
+            try:
+                parts = self._replicas.exchange(self._differentiate(self._rows(batch)))
+            finally:
+                self._network.model.eval()
+            metrics = self._update()
+        counted = [part for part in parts if part.counts]
+        return {
+            "loss": sum(part.loss for part in counted),
+            **self._measure(
+                joined([part.micro for part in counted]),
+                torch.cat([part.logprobs for part in counted]),
+            ),
+            **metrics,
+            "train_tokens": float(sum(part.packed_tokens for part in counted)),
+            "train_seconds": time.perf_counter() - started,
+        }
+
+    def _differentiate(self, rows: Sequence[Row]) -> Part:
+        """Add the gradient of this trainer's share of the rows."""
         together = self._objective.together
-        for micro in micro_batches(
-            rows, self._token_budget, self._network.device, together=together
-        ):
+        mine = share(rows, self._replicas, together=together)
+        # The sum of the gradients takes all trainers, also those for whom there is nothing.
+        own = [rows[number] for number in mine] or [weightless(row) for row in rows[:together]]
+        micros = list(
+            micro_batches(own, self._token_budget, self._network.device, together=together)
+        )
+        loss = 0.0
+        logprobs: list[torch.Tensor] = []
+        for left, micro in zip(reversed(range(len(micros))), micros, strict=True):
+            self._replicas.last_backward(left == 0)
             part, found = self._accumulate(micro)
             loss += part
-            packed_tokens += micro.num_tokens
-            seen.append(micro)
             logprobs.append(found)
-        metrics = self._update()
-        self._network.model.eval()
-        seconds = time.perf_counter() - started
-        return {
-            "loss": loss,
-            **self._measure(joined(seen), torch.cat(logprobs)),
-            **metrics,
-            "train_tokens": float(packed_tokens),
-            "train_seconds": seconds,
-        }
+        return Part(
+            loss=loss,
+            packed_tokens=sum(micro.num_tokens for micro in micros),
+            micro=numbered(joined(micros), mine or range(together)),
+            logprobs=torch.cat(logprobs),
+            counts=bool(mine),
+        )
 
     def score(self, sequences: Sequence[Sequence[int]]) -> list[list[float]]:
         """See `spec.engine.Trainer`."""
@@ -124,7 +174,12 @@ class LocalTrainer:
 
     def save(self, directory: str) -> None:
         """Write optimizer, counters, torch's random state, and the value head if there is one."""
-        state = {"optimizer": self.optimizer.state(), "random": torch.get_rng_state()}
+        with self._replicas.leading("save", directory):
+            optimizer = self.optimizer.state()
+            random = self._replicas.exchange(torch.get_rng_state())
+        if self._replicas.rank:
+            return  # what it would write is what the leader writes
+        state = {"optimizer": optimizer, "random": random}
         if self.value_head is not None and self.value_optimizer is not None:
             state["value_head"] = self.value_head.state_dict()
             state["value_optimizer"] = self.value_optimizer.state()
@@ -139,7 +194,7 @@ class LocalTrainer:
             if self.value_head is not None and self.value_optimizer is not None:
                 self.value_head.load_state_dict(state["value_head"])
                 self.value_optimizer.restore(state["value_optimizer"])
-            torch.set_rng_state(state["random"])
+            self._restore_random(state["random"])
         except (OSError, EOFError, RuntimeError, KeyError, ValueError, UnpicklingError) as error:
             reason = str(error).partition("\n")[0] or type(error).__name__
             raise CheckpointError(
@@ -150,6 +205,12 @@ class LocalTrainer:
     def export(self, directory: str) -> None:
         """Write the weights in Hugging Face layout."""
         self._save_weights(Path(directory))
+
+    def _restore_random(self, saved: torch.Tensor | list[torch.Tensor]) -> None:
+        """Random numbers go on where they were; with more trainers than then, some begin anew."""
+        states = saved if isinstance(saved, list) else [saved]
+        if self._replicas.rank < len(states):
+            torch.set_rng_state(states[self._replicas.rank])
 
     @torch.no_grad()
     def _own_columns(self, trajectories: Sequence[Trajectory]) -> dict[Column, list[list[float]]]:
@@ -198,9 +259,11 @@ class LocalTrainer:
         )
 
     def _update(self) -> dict[str, float]:
-        metrics = self.optimizer.update()
-        if self.value_optimizer is None:
+        with self._replicas.sharded():
+            metrics = self.optimizer.update()
+        if self.value_optimizer is None or self.value_head is None:
             return metrics
+        self._replicas.sum_gradients(self.value_head.parameters())
         of_head = self.value_optimizer.update()
         return metrics | {
             "value_grad_norm": of_head["grad_norm"],
