@@ -78,13 +78,29 @@ def equal_weights(spread, alone):
         torch.testing.assert_close(spread[name], tensor, rtol=1e-4, atol=1e-6, msg=name)
 
 
+@pytest.mark.slow
+def test_two_processes_with_adapter_and_value_head(tiny_folder, tmp_path):
+    made = recipe(PPO(), adapter=Lora(rank=4))
+    with Played(tiny_folder, made, 1) as one:
+        given = batch(one.core.network, groups=((7, 5, 30, 20, 9), (4, 9)))
+        columns = one.trainer.annotate(given.trajectories)
+        given = given.changed(columns=columns | {"returns": given.advantages})
+        expected = [one.trainer.step(given), one.trainer.step(given)]
+        alone = weights(one, tmp_path / "one")
+    with Played(tiny_folder, made, 2) as two:
+        torch.testing.assert_close(two.trainer.annotate(given.trajectories), columns)
+        equal_metrics([two.trainer.step(given), two.trainer.step(given)], expected)
+        equal_weights(weights(two, tmp_path / "two"), alone)
+
+
 @pytest.fixture(scope="module")
 def two(tiny_folder):
-    """Two processes, which take seconds to start; the last test of them kills one."""
+    """Two processes, which take seconds to start; the last of their tests kills one."""
     with Played(tiny_folder, recipe(GRPO()), 2) as played:
         yield played
 
 
+@pytest.mark.slow
 def test_two_processes_make_the_updates_of_one(tiny_folder, tmp_path, two):
     """Also where nothing is left for the second; and one goes on from what two have saved."""
     with Played(tiny_folder, recipe(GRPO()), 1) as one:
@@ -99,20 +115,6 @@ def test_two_processes_make_the_updates_of_one(tiny_folder, tmp_path, two):
         one.trainer.load(str(tmp_path / "state"))
         equal_metrics([further], [one.trainer.step(given)])
         equal_weights(weights(two, tmp_path / "further"), weights(one, tmp_path / "resumed"))
-
-
-def test_two_processes_with_adapter_and_value_head(tiny_folder, tmp_path):
-    made = recipe(PPO(), adapter=Lora(rank=4))
-    with Played(tiny_folder, made, 1) as one:
-        given = batch(one.core.network, groups=((7, 5, 30, 20, 9), (4, 9)))
-        columns = one.trainer.annotate(given.trajectories)
-        given = given.changed(columns=columns | {"returns": given.advantages})
-        expected = [one.trainer.step(given), one.trainer.step(given)]
-        alone = weights(one, tmp_path / "one")
-    with Played(tiny_folder, made, 2) as two:
-        torch.testing.assert_close(two.trainer.annotate(given.trajectories), columns)
-        equal_metrics([two.trainer.step(given), two.trainer.step(given)], expected)
-        equal_weights(weights(two, tmp_path / "two"), alone)
 
 
 def asked(number):
@@ -144,6 +146,7 @@ def own(two):
     compute.close()
 
 
+@pytest.mark.slow
 def test_sessions_are_spread(two, own):
     """Each answer is what one process would have drawn; the whole is repeated bit for bit."""
 
@@ -167,6 +170,7 @@ def test_sessions_are_spread(two, own):
     assert {version for pair in updated for each in pair for version in each.versions} == {3}
 
 
+@pytest.mark.slow
 def test_a_death_is_told(two, own):
     """In sampling and, where the others wait for it in a sum, in training."""
 

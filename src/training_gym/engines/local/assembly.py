@@ -11,13 +11,15 @@ from training_gym import data
 from training_gym.engines.local.compute import Compute
 from training_gym.engines.local.core import Origin
 from training_gym.engines.local.evaluations import Evaluations, Suite
+from training_gym.engines.local.groups import training_sampling
 from training_gym.engines.local.imitation import ImitationLearner
-from training_gym.engines.local.learning import PolicyLearner, training_sampling
+from training_gym.engines.local.learning import PolicyLearner
 from training_gym.engines.local.loop import Learner, Loop, WeightsKind, read_progress
 from training_gym.engines.local.parallel.spread import SpreadSampler
 from training_gym.engines.local.parallel.team import Team
 from training_gym.engines.local.preparation import load_environment, prepare_torch
 from training_gym.engines.local.requests import Requests
+from training_gym.engines.local.rollout import oldest_version
 from training_gym.engines.local.state import Progress
 from training_gym.engines.local.translation import translation_for
 from training_gym.engines.local.watched import Watched
@@ -69,7 +71,7 @@ class Assembly:
         progress = Progress() if checkpoint is None else read_progress(checkpoint)
         await self._load(source, checkpoint, progress.policy_version)
         self.activity.watch(self.sampler, generate="generation", update_weights="sync")
-        self.activity.watch(self.trainer, step="training")
+        self.activity.watch(self.trainer, step="training", advance="training")
         learner = await self._learner(progress)
         suites = [await self._suite(evaluation) for evaluation in self.spec.evaluations]
         self.recorder.counters = progress.counters
@@ -155,7 +157,8 @@ class Assembly:
             sampler=self.sampler,
             trainer=self.trainer,
             compute=self.compute,
-            on_episode=self.recorder.episode,
+            on_episode=self._episode,
+            on_stale=self._stale,
             translation=translation_for(
                 self.spec, self.companions, self.codec, token_budget=self.plan.token_budget
             ),
@@ -244,6 +247,20 @@ class Assembly:
         self.recorder.event(
             "reward_failed", episode=episode.id, task=episode.task.id, failure=kind, message=message
         )
+
+    def _episode(self, episode: Episode) -> None:
+        self.recorder.episode(episode, staleness=self._staleness(episode))
+
+    def _stale(self, episode: Episode) -> None:
+        self._episode(episode)
+        reason = f"older than max_staleness={self.recipe.max_staleness} allows"
+        self.recorder.event("episode_discarded", episode=episode.id, reason=reason)
+
+    def _staleness(self, episode: Episode) -> int | None:
+        version = episode.counters.policy_version
+        if not self.recipe.max_staleness or version is None:
+            return None
+        return version - oldest_version([episode], version)
 
     def _failures(self) -> tuple[int, int]:
         judge = self._judge_of_training

@@ -11,7 +11,6 @@ import torch
 from training_gym.engines.local.companions import Companions, load_companions
 from training_gym.engines.local.compute import Compute
 from training_gym.engines.local.network import Network
-from training_gym.engines.local.objectives import updates_per_batch
 from training_gym.engines.local.parallel.ranks import Rank
 from training_gym.engines.local.parallel.replicas import Alone, Replicas
 from training_gym.engines.local.sampler import LocalSampler
@@ -62,7 +61,7 @@ class Core:
             self.network,
             recipe,
             token_budget=self.origin.plan.token_budget,
-            total_steps=recipe.num_steps * updates_per_batch(recipe),
+            total_steps=recipe.num_steps * recipe.updates_per_batch,
             save_weights=save_weights,
             companions=self.companions,
             replicas=replicas,

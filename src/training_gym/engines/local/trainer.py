@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
@@ -20,6 +20,7 @@ from training_gym.engines.local.companions import (
     unweighted_micro_batches,
 )
 from training_gym.engines.local.head import chunked_backward, chunked_logprobs
+from training_gym.engines.local.measures import Learned
 from training_gym.engines.local.network import Network
 from training_gym.engines.local.objectives import columns_before_training, objective_for
 from training_gym.engines.local.optimizer import Optimizer
@@ -34,6 +35,9 @@ from training_gym.spec.recipe import Recipe
 
 STATE_FILE = "trainer.pt"
 
+Parts = Iterator[dict[str, float] | None]
+"""A step under way: None for each micro-batch, and the metrics with the update."""
+
 
 @dataclass(frozen=True)
 class Part:
@@ -47,6 +51,24 @@ class Part:
     """(M,) of the targets."""
     counts: bool
     """False: there was nothing to do, and what was computed has no weight."""
+
+    @classmethod
+    def of(
+        cls,
+        micros: Sequence[MicroBatch],
+        mine: Sequence[int],
+        logprobs: torch.Tensor,
+        loss: float,
+    ) -> Part:
+        """The part of a trainer whose rows have the numbers `mine`."""
+        together = joined(micros)
+        return cls(
+            loss=loss,
+            packed_tokens=sum(micro.num_tokens for micro in micros),
+            micro=numbered(together, mine or range(len(together.rows))),
+            logprobs=logprobs.cpu(),
+            counts=bool(mine),
+        )
 
 
 class LocalTrainer:
@@ -89,6 +111,8 @@ class LocalTrainer:
         self._objective = objective_for(
             recipe, value_head=self.value_head, teacher=self._companions.reference
         )
+        self.latest: Learned | None = None
+        """What the newest update was made from."""
         self.columns = columns_before_training(recipe)
         """What `annotate` finds out, and `step` needs."""
 
@@ -124,49 +148,52 @@ class LocalTrainer:
 
     def step(self, batch: TrainingBatch) -> dict[str, float]:
         """One update of the weights; returns its metrics."""
-        started = time.perf_counter()
+        *_, metrics = self.begin(batch)
+        assert metrics is not None, "a step ends with its update"
+        return metrics
+
+    def begin(self, batch: TrainingBatch) -> Parts:
+        """`step` in parts, between which others may compute: the last one changes the weights."""
+        started, seconds = time.perf_counter(), 0.0
         with self._replicas.leading("step", batch):
-            self._network.model.train()
-            try:
-                parts = self._replicas.exchange(self._differentiate(self._rows(batch)))
-            finally:
-                self._network.model.eval()
+            micros, mine = self._own_share(self._rows(batch))
+            loss = 0.0
+            logprobs: list[torch.Tensor] = []
+            for left, micro in zip(reversed(range(len(micros))), micros, strict=True):
+                self._replicas.last_backward(left == 0)
+                part, found = self._accumulate(micro)
+                loss += part
+                logprobs.append(found)
+                seconds += time.perf_counter() - started
+                yield None
+                started = time.perf_counter()
+            own = Part.of(micros, mine, torch.cat(logprobs), loss)
+            parts = [part for part in self._replicas.exchange(own) if part.counts]
             metrics = self._update()
-        counted = [part for part in parts if part.counts]
-        return {
-            "loss": sum(part.loss for part in counted),
-            **self._measure(
-                joined([part.micro for part in counted]),
-                torch.cat([part.logprobs for part in counted]),
-            ),
+        self.latest = Learned(
+            joined([part.micro for part in parts]), torch.cat([part.logprobs for part in parts])
+        )
+        seconds += time.perf_counter() - started
+        yield {
+            "loss": sum(part.loss for part in parts),
+            **self._measure(self.latest.micro, self.latest.logprobs),
             **metrics,
-            "train_tokens": float(sum(part.packed_tokens for part in counted)),
-            "train_seconds": time.perf_counter() - started,
+            "train_tokens": float(sum(part.packed_tokens for part in parts)),
+            "train_seconds": seconds,
         }
 
-    def _differentiate(self, rows: Sequence[Row]) -> Part:
-        """Add the gradient of this trainer's share of the rows."""
+    def _own_share(self, rows: Sequence[Row]) -> tuple[list[MicroBatch], list[int]]:
+        """This trainer's micro-batches, and the numbers of their rows."""
         together = self._objective.together
         mine = share(rows, self._replicas, together=together)
         # The sum of the gradients takes all trainers, also those for whom there is nothing.
         own = [rows[number] for number in mine] or [weightless(row) for row in rows[:together]]
-        micros = list(
-            micro_batches(own, self._token_budget, self._network.device, together=together)
-        )
-        loss = 0.0
-        logprobs: list[torch.Tensor] = []
-        for left, micro in zip(reversed(range(len(micros))), micros, strict=True):
-            self._replicas.last_backward(left == 0)
-            part, found = self._accumulate(micro)
-            loss += part
-            logprobs.append(found)
-        return Part(
-            loss=loss,
-            packed_tokens=sum(micro.num_tokens for micro in micros),
-            micro=numbered(joined(micros), mine or range(together)),
-            logprobs=torch.cat(logprobs),
-            counts=bool(mine),
-        )
+        packed = micro_batches(own, self._token_budget, self._network.device, together=together)
+        return list(packed), mine
+
+    def advance(self, parts: Parts) -> dict[str, float] | None:
+        """Compute the next part of a step; the metrics with the last one."""
+        return next(parts)
 
     def score(self, sequences: Sequence[Sequence[int]]) -> list[list[float]]:
         """See `spec.engine.Trainer`."""
@@ -248,15 +275,19 @@ class LocalTrainer:
 
     def _accumulate(self, micro: MicroBatch) -> tuple[float, torch.Tensor]:
         """Add one micro-batch's gradient; its share of the loss, and its log-probabilities."""
-        hidden = self._network.hidden(micro.ids, micro.positions, micro.layout)
-        return chunked_backward(
-            self._network,
-            hidden.index_select(0, micro.sources),
-            micro.targets,
-            self._objective.parts(micro),
-            temperature=self._objective.temperature,
-            chunk=self._chunk,
-        )
+        self._network.model.train()
+        try:
+            hidden = self._network.hidden(micro.ids, micro.positions, micro.layout)
+            return chunked_backward(
+                self._network,
+                hidden.index_select(0, micro.sources),
+                micro.targets,
+                self._objective.parts(micro),
+                temperature=self._objective.temperature,
+                chunk=self._chunk,
+            )
+        finally:
+            self._network.model.eval()
 
     def _update(self) -> dict[str, float]:
         with self._replicas.sharded():

@@ -25,6 +25,7 @@ from training_gym.engines.local.parallel.ranks import LEADER_FD, RANK, Answer, C
 from training_gym.engines.local.preparation import prepare_torch
 from training_gym.engines.local.sampler import LocalSampler
 from training_gym.engines.local.trainer import LocalTrainer
+from training_gym.spec.engine import TrainingBatch
 from training_gym.spec.sampling import Completion, Prompt, SampleKey, Sampling
 
 
@@ -50,6 +51,7 @@ class Follower:
             "leave": self._leave,
             "generate": self._generate,
             "cancel": self._cancel,
+            "step": self._step,
         }
         if call.name in own:
             return await own[call.name](*call.given)
@@ -66,6 +68,14 @@ class Follower:
         engine = self._core.origin.plan.run.recipe.engine
         await self._compute.run(join, engine, self._rank, meeting_point)
         self._trainer = await self._compute.run(self._core.trainer)
+
+    async def _step(self, batch: TrainingBatch) -> None:
+        await self._compute.run(self._updated, batch)
+
+    def _updated(self, batch: TrainingBatch) -> None:
+        """On the compute thread: no token is drawn from new weights under the old number."""
+        self._trainer.step(batch)
+        self._sampler.take_up(self._sampler.version + 1)
 
     async def _enter(self, session: str) -> None:
         self._sessions[session] = self._sampler.presence(session)

@@ -78,6 +78,10 @@ class SpreadSampler:
             self._own.update_weights(update), *self._to_all("update_weights", update)
         )
 
+    def take_up(self, version: int) -> None:
+        """See `LocalSampler.take_up`; the other processes did so when their trainer had stepped."""
+        self._own.take_up(version)
+
     async def forget(self) -> None:
         """See `LocalSampler.forget`."""
         await asyncio.gather(self._own.forget(), *self._to_all("forget"))
