@@ -34,29 +34,30 @@ def reach(run, step):
     raise AssertionError(f"step {step} was not reached")
 
 
-def leader_of(run):
-    document = read_document_if_any(run.path / "attempts" / "1" / "engine.json")
+def process_of(run, role):
+    document = read_document_if_any(run.path / "attempts" / "1" / f"{role}.json")
     return psutil.Process(ProcessIdentity.read(document).pid)
 
 
-def test_killed_and_resumed_over_two_processes(define, environment, training_gym, trained):
+def test_killed_and_resumed_over_two_processes(define, command, trained):
     file = define(reward="if IN_JOB: time.sleep(0.1)\n    return varied(episode)")
-    asked = [argument for each in SETS for argument in ("--set", each)]
+    sets = [part for given in SETS for part in ("--set", given)]
     runs = []
     for disturbed in (False, True):
-        done = training_gym("train", file, "--detach", "--json", *asked)
-        run = Run.find(done.json["run_id"])
+        done = command("train", file, *sets, "--detach")
+        assert done.code == 0, done.err
+        run = Run(done.out.strip())
         runs.append(run)
         if disturbed:
             reach(run, 2)
-            leader = leader_of(run)
+            leader = process_of(run, "engine")
             others = [p for p in leader.children() if "follower" in " ".join(p.cmdline())]
             assert len(others) == 1
             os.kill(leader.pid, signal.SIGKILL)
-            psutil.wait_procs(others, timeout=20)
-            assert not any(process.is_running() for process in others)
-            run.wait()
-            training_gym("resume", run.run_id)
-        assert run.wait().status == "completed"
+            _, alive = psutil.wait_procs(others, timeout=30)
+            assert not alive
+            assert run.wait(60).status == "failed"
+            assert command("runs", "resume", run.id, "--detach").code == 0
+        assert run.wait(300).status == "completed", run.result
     quiet, killed = (trained(RunDirectory(run.path)) for run in runs)
     assert quiet == killed

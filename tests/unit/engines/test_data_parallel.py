@@ -163,6 +163,10 @@ def test_sessions_are_spread(two, own):
 
     found, alone, again, updated = asyncio.run(go())
     assert found == again
+    answer = found[0][0]
+    whole = (*asked(0)[0].token_ids, *answer.token_ids)
+    (scores,) = two.trainer.score([whole])  # by the weights as they are after the updates
+    assert answer.logprobs == pytest.approx(scores[-len(answer.logprobs) :], abs=1e-4)
     for ours, theirs in zip(found, alone, strict=True):
         for each, other in zip(ours, theirs, strict=True):
             assert each.token_ids == other.token_ids

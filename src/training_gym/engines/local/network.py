@@ -69,6 +69,11 @@ class Network:
         """From now on call `backbone`, which does the same as the one before, and more."""
         self._backbone = backbone
 
+    def weights_were_replaced(self) -> None:
+        """Parameters hold other numbers, written in a way that torch does not count as a change."""
+        if self._decoder is not None:
+            self._decoder.release()
+
     @property
     def own_adapter(self) -> str:
         """What requests that name no adapter pass through."""

@@ -45,6 +45,7 @@ class Sharded:
         """
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         self._ranks = ranks
+        self._network = network
         self._objects = dist.new_group(backend="gloo")
         mesh = init_device_mesh(network.device.type, (self.world,))
         root = Packed(*network.parts)
@@ -62,6 +63,7 @@ class Sharded:
         """Make the weights whole in every process."""
         for module in self._modules:
             module.unshard()
+        self._network.weights_were_replaced()
 
     @contextmanager
     def leading(self, name: str, *given: Any) -> Iterator[None]:
