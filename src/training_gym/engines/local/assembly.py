@@ -18,7 +18,7 @@ from training_gym.engines.local.imitation import ImitationLearner
 from training_gym.engines.local.learning import PolicyLearner
 from training_gym.engines.local.loop import Learner, Loop, WeightsKind, read_progress
 from training_gym.engines.local.network import Network
-from training_gym.engines.local.preparation import load_environment, prepare_torch
+from training_gym.engines.local.preparation import load_environment, prepare_torch, write_texts
 from training_gym.engines.local.requests import Requests
 from training_gym.engines.local.rollout import oldest_version
 from training_gym.engines.local.sampler import LocalSampler
@@ -73,6 +73,7 @@ class Assembly:
             self.recorder.event("checkpoint_unreadable", message=problem)
         source = await self.compute.run(self._model_folder)
         self.codec: TextCodec = load_codec(source)
+        self._stack.push_async_callback(write_texts(self.run, self.codec, self.recorder.log))
         self.network = await self.compute.run(self._load, source, checkpoint)
         self.sampler = LocalSampler(
             self.network,
@@ -88,6 +89,7 @@ class Assembly:
         )
         self.activity.watch(self.sampler, generate="generation", update_weights="sync")
         self.trainer = self._make_trainer(source)
+        self.trainer.keeps_entropies = not isinstance(self.recipe.algorithm, GivenAnswers)
         self.activity.watch(self.trainer, step="training", advance="training")
         progress = self._restore(checkpoint)
         learner = await self._learner(progress)
@@ -210,6 +212,7 @@ class Assembly:
             compute=self.compute,
             on_episode=self._episode,
             on_stale=self._stale,
+            columns=self.recorder,
             translation=translation_for(
                 self.spec, self.companions, self.codec, token_budget=self.plan.token_budget
             ),

@@ -12,6 +12,7 @@ import torch
 
 from training_gym.algorithms.losses import token_weights
 from training_gym.engines.local.attention import PackedLayout, Segment
+from training_gym.engines.local.columns import tapped
 from training_gym.engines.local.companions import (
     Companions,
     put_back,
@@ -76,6 +77,9 @@ class LocalTrainer:
         )
         self.latest: Learned | None = None
         """What the newest update was made from."""
+        self.keeps_entropies = False
+        """Whether that holds entropies."""
+        self._entropies: list[torch.Tensor] = []
         self.columns = columns_before_training(recipe)
         """What `annotate` finds out, and `step` needs."""
 
@@ -122,7 +126,10 @@ class LocalTrainer:
             yield None
             started = time.perf_counter()
         metrics = self._update()
-        self.latest = Learned(joined(seen), torch.cat(logprobs))
+        entropies, self._entropies = self._entropies, []
+        self.latest = Learned(
+            joined(seen), torch.cat(logprobs), torch.cat(entropies) if entropies else None
+        )
         seconds += time.perf_counter() - started
         yield {
             "loss": loss,
@@ -206,13 +213,17 @@ class LocalTrainer:
     def _accumulate(self, micro: MicroBatch) -> tuple[float, torch.Tensor]:
         """Add one micro-batch's gradient; its share of the loss, and its log-probabilities."""
         self._network.model.train()
+        parts = self._objective.parts(micro)
+        if self.keeps_entropies:
+            parts, found = tapped(parts, micro)
+            self._entropies.append(found)
         try:
             hidden = self._network.hidden(micro.ids, micro.positions, micro.layout)
             return chunked_backward(
                 self._network,
                 hidden.index_select(0, micro.sources),
                 micro.targets,
-                self._objective.parts(micro),
+                parts,
                 temperature=self._objective.temperature,
                 chunk=self._chunk,
             )
