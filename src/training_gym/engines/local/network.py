@@ -16,10 +16,10 @@ from typing import Any
 
 import torch
 
-from training_gym.engines.local import attention, recurrence
+from training_gym.engines.local import attention, fused, recurrence
 from training_gym.engines.local.attention import Layout, PackedLayout, Segment, SlotLayout
 from training_gym.engines.local.cache import SlotCache
-from training_gym.engines.local.decoding import Decoder, can_decode
+from training_gym.engines.local.decoding import Decoder, is_plain
 from training_gym.engines.local.head import chunked_logprobs
 from training_gym.engines.local.routing import BASE, Router, routing
 from training_gym.engines.local.whole import hidden_whole
@@ -57,8 +57,10 @@ class Network:
         self.adapter: str | None = None
         """The adapter this network is a view of; None: whatever the model has active."""
         self._router: Router | None = None
-        plain = autocast is None and can_decode(self._causal_lm)
-        self._decoder = Decoder(self._causal_lm) if plain else None
+        self._decoder: Decoder | None = None
+        if autocast is None and is_plain(self._causal_lm):
+            self._decoder = Decoder(self._causal_lm)
+            fused.install(self._causal_lm)
 
     @property
     def own_adapter(self) -> str:
@@ -144,6 +146,11 @@ class Network:
             return self.logits(self.hidden(ids, positions, layout))
         return self._decoder.logits(ids, positions, layout)
 
+    def release(self) -> None:
+        """Give back the memory of what decoding keeps beside the weights, before they change."""
+        if self._decoder is not None:
+            self._decoder.release()
+
     @torch.no_grad()
     def score(self, ids: Sequence[int], *, chunk: int = 512) -> list[float]:
         """Log p(token | those before it) of one sequence; that of the first token is given as 0."""
@@ -201,6 +208,7 @@ class Network:
             difference, why = self._difference(ids, expected, tolerance)
             if why and self._decoder is not None:
                 self._decoder = None
+                fused.remove(self._causal_lm)
                 difference, why = self._difference(ids, expected, tolerance)
             if why and self.packs:
                 self._stop_packing(why)
@@ -250,11 +258,14 @@ class Network:
         try:
             if self.packs:
                 self._causal_lm.set_attn_implementation("eager")
+            fused.remove(self._causal_lm)
             with self._routed(None, len(ids)):
                 logits = self._causal_lm(input_ids=ids.unsqueeze(0), use_cache=False).logits[0]
         finally:
             if self.packs:
                 self._causal_lm.set_attn_implementation(attention.IMPLEMENTATION)
+            if self._decoder is not None:
+                fused.install(self._causal_lm)
         if not torch.isfinite(logits).all():
             raise ModelError(
                 "the model's own forward gives values that are no numbers: its weights are damaged",

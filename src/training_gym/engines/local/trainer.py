@@ -93,6 +93,7 @@ class LocalTrainer:
         """One update of the weights; returns its metrics."""
         started = time.perf_counter()
         rows = self._rows(batch)
+        self._network.release()
         self._network.model.train()
         loss, packed_tokens = 0.0, 0
         seen: list[MicroBatch] = []
