@@ -1,12 +1,12 @@
 import copy
+import math
 
 import pytest
 import torch
 
 from training_gym.algorithms import divergences
-from training_gym.engines.local.columns import entropies, record_columns
+from training_gym.engines.local.columns import record_columns, weight_entropies
 from training_gym.engines.local.credit import Credited, Group, training_batch
-from training_gym.engines.local.head import Chunk
 from training_gym.engines.local.network import Network
 from training_gym.engines.local.trainer import LocalTrainer
 from training_gym.spec.algorithms import GRPO, GSPO
@@ -44,15 +44,19 @@ def trainer(network, algorithm, keeps):
     return made
 
 
-def test_entropy_is_that_of_the_distribution():
-    logits = torch.randn(5, 300, generator=torch.Generator().manual_seed(0)) * 4
-    targets = torch.tensor([0, 7, 299, 12, 5])
-    logprobs = torch.log_softmax(logits, 1).gather(1, targets[:, None])[:, 0]
-    found = entropies(Chunk(slice(0, 5), logits, logprobs), targets)
-    assert torch.allclose(found, divergences.entropies(logits), atol=1e-5)
+def test_entropy_of_weights_is_that_of_their_distribution():
+    logits = torch.randn(5, 300, generator=torch.Generator().manual_seed(0)) * 40
+    weights = torch.exp(logits - logits.amax(dim=1, keepdim=True))
+    assert (weights == 0).any()
+    expected = divergences.entropies(logits.double()).float()
+    assert torch.allclose(weight_entropies(weights), expected, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("algorithm", [GRPO(), GSPO()], ids=["by token", "by sequence"])
+@pytest.mark.parametrize(
+    "algorithm",
+    [GRPO(), GSPO(), GRPO(entropy_coefficient=0.1)],
+    ids=["by token", "by sequence", "with an entropy bonus"],
+)
 def test_looking_changes_nothing(network, algorithm):
     paths = [path(number) for number in range(4)]
     rows = [Credited(p, 1.0, [float(n) - 1.5] * 8) for n, p in enumerate(paths)]
@@ -65,7 +69,7 @@ def test_looking_changes_nothing(network, algorithm):
     assert all(torch.equal(one, other) for one, other in pairs)
     assert blind.latest.entropies is None
     assert len(looking.latest.entropies) == len(looking.latest.logprobs) == 16
-    assert not looking.latest.entropies.isnan().any()
+    assert ((looking.latest.entropies > 0) & (looking.latest.entropies <= math.log(384))).all()
 
 
 class Kept:

@@ -179,7 +179,7 @@ def test_what_cannot_be_sampled_is_refused(sampler):
 def test_a_failing_network_fails_the_requests_and_not_the_sampler(sampler, network, monkeypatch):
     async def go():
         with monkeypatch.context() as broken:
-            broken.setattr(network, "logits", lambda hidden: 1 / 0)
+            broken.setattr(network, "next_logits", lambda *inputs: 1 / 0)
             results = await asyncio.gather(
                 *(ask(sampler, prompt(4)) for _ in range(6)), return_exceptions=True
             )

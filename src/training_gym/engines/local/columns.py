@@ -14,6 +14,7 @@ from typing import Protocol
 
 import torch
 
+from training_gym.algorithms.divergences import entropies
 from training_gym.engines.local.credit import Credited, Group
 from training_gym.engines.local.head import Chunk, LossParts
 from training_gym.engines.local.measures import Learned
@@ -56,34 +57,31 @@ def record_columns(
 def tapped(parts: LossParts, micro: MicroBatch) -> tuple[LossParts, torch.Tensor]:
     """The same loss, and the entropies (M,) that are filled in as its chunks are computed."""
     found = torch.full((len(micro.targets),), math.nan)
-    inner = parts.by_chunk
+    inner, of = parts.by_chunk, entropies if parts.reads_logits else weight_entropies
 
     def by_chunk(chunk: Chunk) -> torch.Tensor:
-        found[chunk.part] = entropies(chunk, micro.targets[chunk.part]).cpu()
+        found[chunk.part] = of(chunk.logits.detach()).cpu()
         return torch.zeros((), device=chunk.logits.device) if inner is None else inner(chunk)
 
     return replace(parts, by_chunk=by_chunk), found
 
 
-@torch.no_grad()
-def entropies(chunk: Chunk, targets: torch.Tensor) -> torch.Tensor:
-    """Entropy in nats of each row of a chunk, (n,): H = log Σ exp z - Σ p z.
+def weight_entropies(weights: torch.Tensor) -> torch.Tensor:
+    """Entropy in nats of each row of `weights` (n, vocabulary), which need not sum to 1: (n,).
 
-    The normaliser is what the targets' log-probabilities (n,) already had to know. On a CPU it goes
-    row by row: a row of the vocabulary fits the cache, a chunk does not, and memory is what this
-    would wait for.
+    With W = Σ w: H = log W - Σ w log w / W. On a CPU it goes row by row: a row of the vocabulary
+    fits the cache, a chunk does not, and memory is what this would wait for.
     """
-    logits = chunk.logits.detach()
-    picked = logits.gather(1, targets.unsqueeze(1)).squeeze(1)
-    normalizers = picked - chunk.logprobs.detach()
-    if logits.device.type != "cpu":
-        weights = torch.exp(logits - normalizers.unsqueeze(1))
-        return normalizers - (weights * logits).sum(dim=1)
-    means = [
-        torch.dot((row - normalizer).exp_(), row)
-        for row, normalizer in zip(logits, normalizers, strict=True)
-    ]
-    return normalizers - torch.stack(means)
+    totals = weights.sum(dim=1)
+    if weights.device.type != "cpu":
+        means = torch.xlogy(weights, weights).sum(dim=1)
+    else:
+        means = torch.stack([torch.dot(row, row.clamp(min=_TINY).log_()) for row in weights])
+    return torch.log(totals) - means / totals
+
+
+_TINY = 1e-38
+"""What a weight of 0 is taken for, so that its logarithm is a number."""
 
 
 def _owners(groups: Sequence[Group]) -> dict[int, tuple[Episode, int]]:

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 from training_gym.algorithms.losses import token_weights
-from training_gym.engines.local.attention import PackedLayout, Segment
 from training_gym.engines.local.columns import tapped
 from training_gym.engines.local.companions import (
     Companions,
@@ -110,6 +109,7 @@ class LocalTrainer:
         """`step` in parts, between which others may compute: the last one changes the weights."""
         started = time.perf_counter()
         rows = self._rows(batch)
+        self._network.release()
         seconds, loss, packed_tokens = 0.0, 0.0, 0
         seen: list[MicroBatch] = []
         logprobs: list[torch.Tensor] = []
@@ -145,7 +145,7 @@ class LocalTrainer:
 
     def score(self, sequences: Sequence[Sequence[int]]) -> list[list[float]]:
         """See `spec.engine.Trainer`."""
-        return [self._score(torch.tensor(list(ids))) for ids in sequences]
+        return [self._network.score(ids, chunk=self._chunk) for ids in sequences]
 
     def save(self, directory: str) -> None:
         """Write optimizer, counters, torch's random state, and the value head if there is one."""
@@ -257,14 +257,3 @@ class LocalTrainer:
             temperature=self._objective.temperature,
             chunk=self._chunk,
         )
-
-    @torch.no_grad()
-    def _score(self, ids: torch.Tensor) -> list[float]:
-        ids = ids.to(self._network.device)
-        positions = torch.arange(len(ids), device=ids.device)
-        layout = PackedLayout((Segment(0, len(ids)),))
-        hidden = self._network.hidden(ids, positions, layout)
-        scores = chunked_logprobs(
-            self._network, hidden[:-1], ids[1:], temperature=1.0, chunk=self._chunk
-        )
-        return [0.0, *scores.tolist()]
