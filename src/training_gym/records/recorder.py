@@ -104,7 +104,7 @@ class Recorder:
     ) -> None:
         """Record what became known of an episode's tokens after it was recorded, for display.
 
-        Columns such as `entropy`, `advantage` or `trainer_logprobs` hold a value for each token of
+        Columns such as `entropy`, `advantage` or `mismatch` hold a value for each token of
         the trajectory from the token `start` on, kept as f16; may be dropped under pressure.
         """
         block = Block.pack(

@@ -17,7 +17,7 @@ from training_gym.engines.local.learning import PolicyLearner
 from training_gym.engines.local.loop import Learner, Loop, WeightsKind, read_progress
 from training_gym.engines.local.parallel.spread import SpreadSampler
 from training_gym.engines.local.parallel.team import Team
-from training_gym.engines.local.preparation import load_environment, prepare_torch
+from training_gym.engines.local.preparation import load_environment, prepare_torch, write_texts
 from training_gym.engines.local.requests import Requests
 from training_gym.engines.local.rollout import oldest_version
 from training_gym.engines.local.state import Progress
@@ -116,6 +116,7 @@ class Assembly:
             "model_loaded", folder=str(source), parity=core.parity, packs=core.network.packs
         )
         self.codec: TextCodec = core.codec
+        self._stack.push_async_callback(write_texts(self.run, self.codec, self.recorder.log))
         self.companions = core.companions
         self.trainer = await self.compute.run(team.trainer, core)
         own = core.sampler(self.compute)
@@ -159,6 +160,7 @@ class Assembly:
             compute=self.compute,
             on_episode=self._episode,
             on_stale=self._stale,
+            columns=self.recorder,
             translation=translation_for(
                 self.spec, self.companions, self.codec, token_budget=self.plan.token_budget
             ),

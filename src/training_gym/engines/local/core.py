@@ -17,6 +17,7 @@ from training_gym.engines.local.sampler import LocalSampler
 from training_gym.engines.local.trainer import LocalTrainer
 from training_gym.models.weights import load_codec, load_model, save_model
 from training_gym.records.checkpoints import Checkpoint, require_whole
+from training_gym.spec.algorithms import GivenAnswers
 from training_gym.spec.plan import Plan
 from training_gym.spec.text import TextCodec
 
@@ -66,6 +67,7 @@ class Core:
             companions=self.companions,
             replicas=replicas,
         )
+        made.keeps_entropies = not isinstance(recipe.algorithm, GivenAnswers)
         if checkpoint is not None:
             made.load(str(checkpoint.resume))
         replicas.gather_weights()

@@ -53,7 +53,7 @@ class Decoder:
     """Computes decoding steps of a plain model; packs its weights when they have changed."""
 
     def __init__(self, causal_lm: Any) -> None:
-        """Use `can_decode` first."""
+        """Of a model that `is_plain`."""
         self._model = causal_lm
         self._backbone = causal_lm.base_model
         self._head_module = causal_lm.get_output_embeddings()
@@ -128,7 +128,7 @@ class Decoder:
         return *weights, *adapters
 
 
-def can_decode(causal_lm: Any) -> bool:
+def is_plain(causal_lm: Any) -> bool:
     """Whether the model's layers are of the plain kind, and its weights can be packed."""
     config = causal_lm.config
     return (

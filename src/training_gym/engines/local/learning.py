@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from training_gym.data import TaskStream
 from training_gym.engines.local.ahead import Ahead
 from training_gym.engines.local.collecting import Collector, OnPolicy
+from training_gym.engines.local.columns import ColumnRecorder, record_columns
 from training_gym.engines.local.compute import Compute
 from training_gym.engines.local.credit import (
     Credited,
@@ -50,11 +51,13 @@ class PolicyLearner:
         compute: Compute,
         on_episode: Callable[[Episode], None],
         on_stale: Callable[[Episode], None] = lambda _: None,
+        columns: ColumnRecorder | None = None,
         translation: Translation | None = None,
     ) -> None:
         """`on_episode` records every episode of a batch, `on_stale` each that was too old for it.
 
-        `translation` goes with a teacher that has another tokenizer.
+        `columns` keeps what becomes known of each token. `translation` goes with a teacher that has
+        another tokenizer.
         """
         self._recipe = recipe
         self._algorithm = algorithm
@@ -67,6 +70,7 @@ class PolicyLearner:
         self._compute = compute
         self._on_episode = on_episode
         self._on_stale = on_stale
+        self._columns = columns
         self._translation = translation
 
     async def learn(self, progress: Progress) -> tuple[Progress, dict[str, float]]:
@@ -113,6 +117,10 @@ class PolicyLearner:
         for number, part in enumerate(parts):
             self._collector.training(progress, len(parts) - number)
             updates.append(await self._update(training_batch(part), progress.policy_version))
+            if self._columns is not None and number < len(parts) // passes:
+                learned = self._trainer.latest
+                assert learned is not None, "there was an update"
+                record_columns(self._columns, groups, part, learned)
             progress = progress.after(
                 optimizer_step=progress.optimizer_step + 1,
                 policy_version=progress.policy_version + 1,

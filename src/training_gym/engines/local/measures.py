@@ -60,6 +60,8 @@ class Learned:
     """All of them, as one; rows count the trajectories of the update's batch."""
     logprobs: torch.Tensor
     """(M,) the trainer's log-probabilities."""
+    entropies: torch.Tensor | None = None
+    """(M,) of the distributions that the targets were drawn from; None: not asked for."""
 
 
 def same_policy_metrics(

@@ -16,10 +16,10 @@ from typing import Any
 
 import torch
 
-from training_gym.engines.local import attention, recurrence
+from training_gym.engines.local import attention, fused, recurrence
 from training_gym.engines.local.attention import Layout, PackedLayout, Segment, SlotLayout
 from training_gym.engines.local.cache import SlotCache
-from training_gym.engines.local.decoding import Decoder, can_decode
+from training_gym.engines.local.decoding import Decoder, is_plain
 from training_gym.engines.local.head import chunked_logprobs
 from training_gym.engines.local.routing import BASE, Router, routing
 from training_gym.engines.local.whole import hidden_whole
@@ -57,8 +57,10 @@ class Network:
         self.adapter: str | None = None
         """The adapter this network is a view of; None: whatever the model has active."""
         self._router: Router | None = None
-        plain = autocast is None and can_decode(self._causal_lm)
-        self._decoder = Decoder(self._causal_lm) if plain else None
+        self._decoder: Decoder | None = None
+        if autocast is None and is_plain(self._causal_lm):
+            self._decoder = Decoder(self._causal_lm)
+            fused.install(self._causal_lm)
 
     @property
     def parts(self) -> tuple[torch.nn.Module, torch.nn.Module]:
@@ -68,11 +70,6 @@ class Network:
     def compute_through(self, backbone: torch.nn.Module) -> None:
         """From now on call `backbone`, which does the same as the one before, and more."""
         self._backbone = backbone
-
-    def weights_were_replaced(self) -> None:
-        """Parameters hold other numbers, written in a way that torch does not count as a change."""
-        if self._decoder is not None:
-            self._decoder.release()
 
     @property
     def own_adapter(self) -> str:
@@ -158,6 +155,11 @@ class Network:
             return self.logits(self.hidden(ids, positions, layout))
         return self._decoder.logits(ids, positions, layout)
 
+    def release(self) -> None:
+        """Give back the memory of what decoding keeps beside the weights, before they change."""
+        if self._decoder is not None:
+            self._decoder.release()
+
     @torch.no_grad()
     def score(self, ids: Sequence[int], *, chunk: int = 512) -> list[float]:
         """Log p(token | those before it) of one sequence; that of the first token is given as 0."""
@@ -215,6 +217,7 @@ class Network:
             difference, why = self._difference(ids, expected, tolerance)
             if why and self._decoder is not None:
                 self._decoder = None
+                fused.remove(self._causal_lm)
                 difference, why = self._difference(ids, expected, tolerance)
             if why and self.packs:
                 self._stop_packing(why)
@@ -264,11 +267,14 @@ class Network:
         try:
             if self.packs:
                 self._causal_lm.set_attn_implementation("eager")
+            fused.remove(self._causal_lm)
             with self._routed(None, len(ids)):
                 logits = self._causal_lm(input_ids=ids.unsqueeze(0), use_cache=False).logits[0]
         finally:
             if self.packs:
                 self._causal_lm.set_attn_implementation(attention.IMPLEMENTATION)
+            if self._decoder is not None:
+                fused.install(self._causal_lm)
         if not torch.isfinite(logits).all():
             raise ModelError(
                 "the model's own forward gives values that are no numbers: its weights are damaged",

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from training_gym.algorithms.losses import token_weights
+from training_gym.engines.local.columns import tapped
 from training_gym.engines.local.companions import (
     Companions,
     put_back,
@@ -48,6 +49,8 @@ class Part:
     """Its targets; `rows` are numbers among those of the whole batch."""
     logprobs: torch.Tensor
     """(M,) of the targets."""
+    entropies: torch.Tensor
+    """(M,) of their distributions; (0,) where they were not asked for."""
     counts: bool
     """False: there was nothing to do, and what was computed has no weight."""
 
@@ -56,8 +59,9 @@ class Part:
         cls,
         micros: Sequence[MicroBatch],
         mine: Sequence[int],
-        logprobs: torch.Tensor,
         loss: float,
+        logprobs: Sequence[torch.Tensor],
+        entropies: Sequence[torch.Tensor],
     ) -> Part:
         """The part of a trainer whose rows have the numbers `mine`."""
         together = joined(micros)
@@ -65,7 +69,8 @@ class Part:
             loss=loss,
             packed_tokens=sum(micro.num_tokens for micro in micros),
             micro=numbered(together, mine or range(len(together.rows))),
-            logprobs=logprobs.cpu(),
+            logprobs=torch.cat(list(logprobs)).cpu(),
+            entropies=torch.cat([torch.empty(0), *(each.cpu() for each in entropies)]),
             counts=bool(mine),
         )
 
@@ -112,6 +117,9 @@ class LocalTrainer:
         )
         self.latest: Learned | None = None
         """What the newest update was made from."""
+        self.keeps_entropies = False
+        """Whether that holds entropies."""
+        self._entropies: list[torch.Tensor] = []
         self.columns = columns_before_training(recipe)
         """What `annotate` finds out, and `step` needs."""
 
@@ -156,6 +164,7 @@ class LocalTrainer:
         started, seconds = time.perf_counter(), 0.0
         with self._replicas.leading("step", batch):
             micros, mine = self._own_share(self._rows(batch))
+            self._network.release()
             loss = 0.0
             logprobs: list[torch.Tensor] = []
             for left, micro in zip(reversed(range(len(micros))), micros, strict=True):
@@ -166,11 +175,14 @@ class LocalTrainer:
                 seconds += time.perf_counter() - started
                 yield None
                 started = time.perf_counter()
-            own = Part.of(micros, mine, torch.cat(logprobs), loss)
+            entropies, self._entropies = self._entropies, []
+            own = Part.of(micros, mine, loss, logprobs, entropies)
             parts = [part for part in self._replicas.exchange(own) if part.counts]
             metrics = self._update()
         self.latest = Learned(
-            joined([part.micro for part in parts]), torch.cat([part.logprobs for part in parts])
+            joined([part.micro for part in parts]),
+            torch.cat([part.logprobs for part in parts]),
+            torch.cat([part.entropies for part in parts]) if self.keeps_entropies else None,
         )
         seconds += time.perf_counter() - started
         yield {
@@ -275,13 +287,17 @@ class LocalTrainer:
     def _accumulate(self, micro: MicroBatch) -> tuple[float, torch.Tensor]:
         """Add one micro-batch's gradient; its share of the loss, and its log-probabilities."""
         self._network.model.train()
+        parts = self._objective.parts(micro)
+        if self.keeps_entropies:
+            parts, found = tapped(parts, micro)
+            self._entropies.append(found)
         try:
             hidden = self._network.hidden(micro.ids, micro.positions, micro.layout)
             return chunked_backward(
                 self._network,
                 hidden.index_select(0, micro.sources),
                 micro.targets,
-                self._objective.parts(micro),
+                parts,
                 temperature=self._objective.temperature,
                 chunk=self._chunk,
             )

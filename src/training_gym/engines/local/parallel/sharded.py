@@ -63,7 +63,7 @@ class Sharded:
         """Make the weights whole in every process."""
         for module in self._modules:
             module.unshard()
-        self._network.weights_were_replaced()
+        self._network.release()  # torch does not count the gathering as a change of the weights
 
     @contextmanager
     def leading(self, name: str, *given: Any) -> Iterator[None]:
