@@ -18,6 +18,8 @@ from training_gym.spec.algorithms import (
     Algorithm,
     Distill,
     DrGRPO,
+    GivenAnswers,
+    PolicyGradient,
     ReinforcePlusPlus,
     SimPO,
 )
@@ -141,6 +143,9 @@ class Recipe(Settings):
     """Episodes of each task in one batch."""
     optimizer_steps_per_batch: int = Field(1, ge=1)
     """Updates of the weights made from one batch."""
+    max_staleness: int = Field(0, ge=0)
+    """Policy versions by which a token may be older than the policy that begins to learn from it:
+    as far as it allows, the next batches are played meanwhile. 0: strictly on-policy."""
     max_prompt_tokens: int | None = Field(None, ge=1)
     """Longer prompts are left out, counted and reported; None: what the context allows."""
     max_response_tokens: int = Field(256, ge=1)
@@ -164,6 +169,14 @@ class Recipe(Settings):
     def episodes_per_batch(self) -> int:
         """Episodes of one batch."""
         return self.prompts_per_batch * self.group_size
+
+    @property
+    def updates_per_batch(self) -> int:
+        """Most updates of the weights made from one batch."""
+        if isinstance(self.algorithm, GivenAnswers):
+            return 1
+        passes = self.algorithm.passes if isinstance(self.algorithm, PolicyGradient) else 1
+        return passes * self.optimizer_steps_per_batch
 
 
 def _of_answers(name: str, algorithm: Algorithm, learning_rate: float) -> Recipe:

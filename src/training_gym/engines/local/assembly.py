@@ -13,13 +13,14 @@ from training_gym import data
 from training_gym.engines.local.companions import load_companions
 from training_gym.engines.local.compute import Compute
 from training_gym.engines.local.evaluations import Evaluations, Suite
+from training_gym.engines.local.groups import training_sampling
 from training_gym.engines.local.imitation import ImitationLearner
-from training_gym.engines.local.learning import PolicyLearner, training_sampling
+from training_gym.engines.local.learning import PolicyLearner
 from training_gym.engines.local.loop import Learner, Loop, WeightsKind, read_progress
 from training_gym.engines.local.network import Network
-from training_gym.engines.local.objectives import updates_per_batch
-from training_gym.engines.local.preparation import load_environment, prepare_torch
+from training_gym.engines.local.preparation import load_environment, prepare_torch, write_texts
 from training_gym.engines.local.requests import Requests
+from training_gym.engines.local.rollout import oldest_version
 from training_gym.engines.local.sampler import LocalSampler
 from training_gym.engines.local.state import Progress
 from training_gym.engines.local.trainer import LocalTrainer
@@ -72,6 +73,7 @@ class Assembly:
             self.recorder.event("checkpoint_unreadable", message=problem)
         source = await self.compute.run(self._model_folder)
         self.codec: TextCodec = load_codec(source)
+        self._stack.push_async_callback(write_texts(self.run, self.codec, self.recorder.log))
         self.network = await self.compute.run(self._load, source, checkpoint)
         self.sampler = LocalSampler(
             self.network,
@@ -87,7 +89,8 @@ class Assembly:
         )
         self.activity.watch(self.sampler, generate="generation", update_weights="sync")
         self.trainer = self._make_trainer(source)
-        self.activity.watch(self.trainer, step="training")
+        self.trainer.keeps_entropies = not isinstance(self.recipe.algorithm, GivenAnswers)
+        self.activity.watch(self.trainer, step="training", advance="training")
         progress = self._restore(checkpoint)
         learner = await self._learner(progress)
         suites = [await self._suite(evaluation) for evaluation in self.spec.evaluations]
@@ -159,7 +162,7 @@ class Assembly:
             self.network,
             self.recipe,
             token_budget=self.plan.token_budget,
-            total_steps=self.recipe.num_steps * updates_per_batch(self.recipe),
+            total_steps=self.recipe.num_steps * self.recipe.updates_per_batch,
             save_weights=save_weights,
             companions=self.companions,
         )
@@ -207,7 +210,9 @@ class Assembly:
             sampler=self.sampler,
             trainer=self.trainer,
             compute=self.compute,
-            on_episode=self.recorder.episode,
+            on_episode=self._episode,
+            on_stale=self._stale,
+            columns=self.recorder,
             translation=translation_for(
                 self.spec, self.companions, self.codec, token_budget=self.plan.token_budget
             ),
@@ -296,6 +301,20 @@ class Assembly:
         self.recorder.event(
             "reward_failed", episode=episode.id, task=episode.task.id, failure=kind, message=message
         )
+
+    def _episode(self, episode: Episode) -> None:
+        self.recorder.episode(episode, staleness=self._staleness(episode))
+
+    def _stale(self, episode: Episode) -> None:
+        self._episode(episode)
+        reason = f"older than max_staleness={self.recipe.max_staleness} allows"
+        self.recorder.event("episode_discarded", episode=episode.id, reason=reason)
+
+    def _staleness(self, episode: Episode) -> int | None:
+        version = episode.counters.policy_version
+        if not self.recipe.max_staleness or version is None:
+            return None
+        return version - oldest_version([episode], version)
 
     def _failures(self) -> tuple[int, int]:
         judge = self._judge_of_training

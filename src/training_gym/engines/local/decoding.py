@@ -154,9 +154,7 @@ def _packed_layer(module: Any) -> PlainLayer:
     if attention.config.model_type == "mistral":  # whose layers ask the configuration
         window = attention.config.sliding_window
     return PlainLayer(
-        options=LayerOptions(
-            layer=attention.layer_idx, scaling=attention.scaling, window=window
-        ),
+        options=LayerOptions(layer=attention.layer_idx, scaling=attention.scaling, window=window),
         input_norm=module.input_layernorm,
         query_key_value=_packed(attention.q_proj, attention.k_proj, attention.v_proj),
         query_norm=getattr(attention, "q_norm", None),

@@ -31,7 +31,8 @@ class Chunk:
     part: slice
     """Which targets."""
     logits: torch.Tensor
-    """(n, vocabulary), divided by the temperature; of use only if `LossParts.reads_logits`."""
+    """(n, vocabulary), divided by the temperature. Unless `LossParts.reads_logits`, they have
+    become exp(logits - their greatest)."""
     logprobs: torch.Tensor
     """(n,) of the targets."""
 

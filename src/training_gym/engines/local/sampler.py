@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -66,6 +67,7 @@ class SamplerStatistics:
 
     prefilled_tokens: int = 0
     steps: int = 0
+    busy_seconds: float = 0.0
 
 
 class LocalSampler:
@@ -143,7 +145,8 @@ class LocalSampler:
     async def update_weights(self, update: WeightUpdate) -> None:
         """Weights have changed in place, or an adapter lies in the folder `update.source`.
 
-        What was cached under the old ones is forgotten; other adapters' rows stay warm.
+        What was cached under the old ones is forgotten, except by the answers that are being drawn:
+        they go on with what they have. Other adapters' rows stay warm.
 
         Raises:
             EngineError: the update names a source of whole weights, or no adapter of this model.
@@ -155,8 +158,7 @@ class LocalSampler:
                     f"whole weights cannot be taken from {update.source!r} while sampling",
                     fix="load the model anew, or update an adapter",
                 )
-            await self.forget()
-            self.version, self._versions = update.version, {}
+            await self._compute.run(self.take_up, update.version)
             return
         if update.source != "memory":
             await self._compute.run(
@@ -165,6 +167,14 @@ class LocalSampler:
         adapter = self._network.route(update.adapter)
         await self._compute.run(self._table.forget, adapter)
         self._versions[adapter] = update.version
+
+    def take_up(self, version: int) -> None:
+        """The weights in memory have become `version`. On the compute thread.
+
+        Called where they change, no token is drawn from the new ones under the old number.
+        """
+        self._table.forget()
+        self.version, self._versions = version, {}
 
     async def forget(self) -> None:
         """Drop what is warm, as if the process had just started.
@@ -258,6 +268,14 @@ class LocalSampler:
 
     @torch.inference_mode()
     def _step(self) -> list[tuple[Request, Completion]]:
+        started = time.perf_counter()
+        try:
+            return self._drawn()
+        finally:
+            self.statistics.busy_seconds += time.perf_counter() - started
+
+    def _drawn(self) -> list[tuple[Request, Completion]]:
+        """One token more for each request; those that ended by it."""
         self._drop_abandoned()
         self._admit()
         requests = self._active()

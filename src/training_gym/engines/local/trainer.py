@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from training_gym.algorithms.losses import token_weights
+from training_gym.engines.local.columns import tapped
 from training_gym.engines.local.companions import (
     Companions,
     put_back,
@@ -18,6 +19,7 @@ from training_gym.engines.local.companions import (
     unweighted_micro_batches,
 )
 from training_gym.engines.local.head import chunked_backward, chunked_logprobs
+from training_gym.engines.local.measures import Learned
 from training_gym.engines.local.network import Network
 from training_gym.engines.local.objectives import columns_before_training, objective_for
 from training_gym.engines.local.optimizer import Optimizer
@@ -30,6 +32,9 @@ from training_gym.spec.errors import CheckpointError
 from training_gym.spec.recipe import Recipe
 
 STATE_FILE = "trainer.pt"
+
+Parts = Iterator[dict[str, float] | None]
+"""A step under way: None for each micro-batch, and the metrics with the update."""
 
 
 class LocalTrainer:
@@ -69,6 +74,11 @@ class LocalTrainer:
         self._objective = objective_for(
             recipe, value_head=self.value_head, teacher=self._companions.reference
         )
+        self.latest: Learned | None = None
+        """What the newest update was made from."""
+        self.keeps_entropies = False
+        """Whether that holds entropies."""
+        self._entropies: list[torch.Tensor] = []
         self.columns = columns_before_training(recipe)
         """What `annotate` finds out, and `step` needs."""
 
@@ -91,11 +101,16 @@ class LocalTrainer:
 
     def step(self, batch: TrainingBatch) -> dict[str, float]:
         """One update of the weights; returns its metrics."""
+        *_, metrics = self.begin(batch)
+        assert metrics is not None, "a step ends with its update"
+        return metrics
+
+    def begin(self, batch: TrainingBatch) -> Parts:
+        """`step` in parts, between which others may compute: the last one changes the weights."""
         started = time.perf_counter()
         rows = self._rows(batch)
         self._network.release()
-        self._network.model.train()
-        loss, packed_tokens = 0.0, 0
+        seconds, loss, packed_tokens = 0.0, 0.0, 0
         seen: list[MicroBatch] = []
         logprobs: list[torch.Tensor] = []
         together = self._objective.together
@@ -107,16 +122,26 @@ class LocalTrainer:
             packed_tokens += micro.num_tokens
             seen.append(micro)
             logprobs.append(found)
+            seconds += time.perf_counter() - started
+            yield None
+            started = time.perf_counter()
         metrics = self._update()
-        self._network.model.eval()
-        seconds = time.perf_counter() - started
-        return {
+        entropies, self._entropies = self._entropies, []
+        self.latest = Learned(
+            joined(seen), torch.cat(logprobs), torch.cat(entropies) if entropies else None
+        )
+        seconds += time.perf_counter() - started
+        yield {
             "loss": loss,
-            **self._measure(joined(seen), torch.cat(logprobs)),
+            **self._measure(self.latest.micro, self.latest.logprobs),
             **metrics,
             "train_tokens": float(packed_tokens),
             "train_seconds": seconds,
         }
+
+    def advance(self, parts: Parts) -> dict[str, float] | None:
+        """Compute the next part of a step; the metrics with the last one."""
+        return next(parts)
 
     def score(self, sequences: Sequence[Sequence[int]]) -> list[list[float]]:
         """See `spec.engine.Trainer`."""
@@ -187,15 +212,23 @@ class LocalTrainer:
 
     def _accumulate(self, micro: MicroBatch) -> tuple[float, torch.Tensor]:
         """Add one micro-batch's gradient; its share of the loss, and its log-probabilities."""
-        hidden = self._network.hidden(micro.ids, micro.positions, micro.layout)
-        return chunked_backward(
-            self._network,
-            hidden.index_select(0, micro.sources),
-            micro.targets,
-            self._objective.parts(micro),
-            temperature=self._objective.temperature,
-            chunk=self._chunk,
-        )
+        self._network.model.train()
+        parts = self._objective.parts(micro)
+        if self.keeps_entropies:
+            parts, found = tapped(parts, micro)
+            self._entropies.append(found)
+        try:
+            hidden = self._network.hidden(micro.ids, micro.positions, micro.layout)
+            return chunked_backward(
+                self._network,
+                hidden.index_select(0, micro.sources),
+                micro.targets,
+                parts,
+                temperature=self._objective.temperature,
+                chunk=self._chunk,
+            )
+        finally:
+            self._network.model.eval()
 
     def _update(self) -> dict[str, float]:
         metrics = self.optimizer.update()
