@@ -18,12 +18,13 @@ from training_gym.engines.local.companions import (
     score_trajectories,
     unweighted_micro_batches,
 )
+from training_gym.engines.local.guard import MemoryGuard
 from training_gym.engines.local.head import chunked_backward, chunked_logprobs
-from training_gym.engines.local.measures import Learned
+from training_gym.engines.local.measures import Learned, Taken
 from training_gym.engines.local.network import Network
 from training_gym.engines.local.objectives import columns_before_training, objective_for
 from training_gym.engines.local.optimizer import Optimizer
-from training_gym.engines.local.packing import MicroBatch, Row, joined, micro_batches
+from training_gym.engines.local.packing import MicroBatch, Row, longest_unit, micro_batches
 from training_gym.engines.local.value_head import ValueHead
 from training_gym.spec.algorithms import PPO
 from training_gym.spec.engine import Column, TrainingBatch
@@ -78,7 +79,7 @@ class LocalTrainer:
         """What the newest update was made from."""
         self.keeps_entropies = False
         """Whether that holds entropies."""
-        self._entropies: list[torch.Tensor] = []
+        self.guard: MemoryGuard | None = None
         self.columns = columns_before_training(recipe)
         """What `annotate` finds out, and `step` needs."""
 
@@ -106,38 +107,61 @@ class LocalTrainer:
         return metrics
 
     def begin(self, batch: TrainingBatch) -> Parts:
-        """`step` in parts, between which others may compute: the last one changes the weights."""
-        started = time.perf_counter()
+        """`step` in parts, between which others may compute: the last one changes the weights.
+
+        Where memory runs out, the micro-batches are halved and all of them are made again.
+        """
         rows = self._rows(batch)
+        longest = longest_unit(rows, self._objective.together)
         self._network.release()
-        seconds, loss, packed_tokens = 0.0, 0.0, 0
-        seen: list[MicroBatch] = []
-        logprobs: list[torch.Tensor] = []
-        together = self._objective.together
-        for micro in micro_batches(
-            rows, self._token_budget, self._network.device, together=together
-        ):
-            part, found = self._accumulate(micro)
-            loss += part
-            packed_tokens += micro.num_tokens
-            seen.append(micro)
-            logprobs.append(found)
-            seconds += time.perf_counter() - started
+        budget = self._token_budget if self.guard is None else self.guard.token_budget(longest)
+        random = torch.get_rng_state()
+        while True:
+            taken = Taken()
+            try:
+                yield from self._accumulated(rows, budget, taken)
+                break
+            except torch.OutOfMemoryError:
+                if self.guard is None:
+                    raise
+                self._forget_gradients()
+            taken.drop()
+            torch.set_rng_state(random)
+            budget = self.guard.after_failure(longest)
+        yield self._updated(taken)
+
+    def _accumulated(self, rows: Sequence[Row], budget: int, taken: Taken) -> Iterator[None]:
+        """Add up the gradients of all micro-batches, one a part."""
+        micros = micro_batches(
+            rows, budget, self._network.device, together=self._objective.together
+        )
+        started = time.perf_counter()
+        for micro in micros:
+            loss, logprobs, entropies = self._accumulate(micro)
+            taken.add(micro, loss, logprobs, entropies)
+            taken.seconds += time.perf_counter() - started
             yield None
             started = time.perf_counter()
+
+    def _updated(self, taken: Taken) -> dict[str, float]:
+        """Change the weights; the step's metrics."""
+        started = time.perf_counter()
         metrics = self._update()
-        entropies, self._entropies = self._entropies, []
-        self.latest = Learned(
-            joined(seen), torch.cat(logprobs), torch.cat(entropies) if entropies else None
-        )
-        seconds += time.perf_counter() - started
-        yield {
-            "loss": loss,
+        self.latest = taken.learned()
+        if self.guard is not None:
+            metrics |= self.guard.training_peak(taken.largest)
+        return {
+            "loss": taken.loss,
             **self._measure(self.latest.micro, self.latest.logprobs),
             **metrics,
-            "train_tokens": float(packed_tokens),
-            "train_seconds": seconds,
+            "train_tokens": float(taken.tokens),
+            "train_seconds": taken.seconds + time.perf_counter() - started,
         }
+
+    def _forget_gradients(self) -> None:
+        self.optimizer.clear()
+        if self.value_optimizer is not None:
+            self.value_optimizer.clear()
 
     def advance(self, parts: Parts) -> dict[str, float] | None:
         """Compute the next part of a step; the metrics with the last one."""
@@ -210,16 +234,15 @@ class LocalTrainer:
             for number, row in enumerate(given)
         ]
 
-    def _accumulate(self, micro: MicroBatch) -> tuple[float, torch.Tensor]:
-        """Add one micro-batch's gradient; its share of the loss, and its log-probabilities."""
-        self._network.model.train()
-        parts = self._objective.parts(micro)
+    def _accumulate(self, micro: MicroBatch) -> tuple[float, torch.Tensor, torch.Tensor | None]:
+        """Add one micro-batch's gradient; its share of the loss, log-probabilities, entropies."""
+        parts, entropies = self._objective.parts(micro), None
         if self.keeps_entropies:
-            parts, found = tapped(parts, micro)
-            self._entropies.append(found)
+            parts, entropies = tapped(parts, micro)
+        self._network.model.train()
         try:
             hidden = self._network.hidden(micro.ids, micro.positions, micro.layout)
-            return chunked_backward(
+            loss, logprobs = chunked_backward(
                 self._network,
                 hidden.index_select(0, micro.sources),
                 micro.targets,
@@ -229,6 +252,7 @@ class LocalTrainer:
             )
         finally:
             self._network.model.eval()
+        return loss, logprobs, entropies
 
     def _update(self) -> dict[str, float]:
         metrics = self.optimizer.update()
