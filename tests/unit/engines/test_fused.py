@@ -6,7 +6,7 @@ from torch.autograd import gradcheck
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
 from training_gym.engines.local import fused
-from training_gym.engines.local.fused import GatedUnit, RootMeanSquareNorm
+from training_gym.engines.local.fused import GatedProjection, GatedUnit, RootMeanSquareNorm
 from training_gym.engines.local.head import target_logits
 
 
@@ -19,6 +19,7 @@ def test_derivatives_against_finite_differences():
     assert gradcheck(lambda x, w: RootMeanSquareNorm.apply(x, w, 1e-5), (doubles(3, 8), doubles(8)))
     assert gradcheck(RootMeanSquareNorm.apply, (doubles(1, 3, 8), doubles(8).detach(), 1e-5))
     assert gradcheck(GatedUnit.apply, (doubles(3, 8), doubles(3, 8)))
+    assert gradcheck(GatedProjection.apply, (doubles(1, 3, 8), doubles(1, 3, 8), doubles(5, 8)))
 
 
 def gradients(function, *inputs):
@@ -48,6 +49,18 @@ def test_the_gate_is_the_product_of_its_parts():
     expected = gradients(lambda gate, up: torch.nn.functional.silu(gate) * up, gate, up)
     for ours, theirs in zip(found, expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_what_the_projection_does_not_keep_is_computed_again():
+    torch.manual_seed(0)
+    gate, up, weight = torch.randn(1, 20, 32) * 4, torch.randn(1, 20, 32), torch.randn(16, 32)
+
+    def own(gate, up, weight):
+        return torch.nn.functional.linear(torch.nn.functional.silu(gate) * up, weight)
+
+    found = gradients(GatedProjection.apply, gate, up, weight)
+    for ours, theirs in zip(found, gradients(own, gate, up, weight), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
 def test_they_are_installed_in_plain_models_and_can_be_taken_out(network):

@@ -55,7 +55,7 @@ FOOTPRINT = Footprint(
     per_slot=0,
     decoding_weights=100 * MIB,
 )
-FIXED = 1000 + 100 + 200 + 30
+FIXED = 1000 + 100 + 200 + 30 + 128
 
 
 def guard(total, budget=1024):

@@ -61,8 +61,32 @@ class GatedUnit(torch.autograd.Function):
         return of_gate, F.silu(gate).mul_(gradient)
 
 
+class GatedProjection(torch.autograd.Function):
+    """(silu(g) · u) Wᵀ; keeps g and u only: what W is multiplied with is computed again."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, gate: torch.Tensor, up: torch.Tensor, weight: torch.Tensor
+    ) -> torch.Tensor:
+        """See the class."""
+        ctx.save_for_backward(gate, up, weight)
+        return F.linear(F.silu(gate).mul_(up), weight)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:  # type: ignore[override]
+        """See the class."""
+        gate, up, weight = ctx.saved_tensors
+        activated = F.silu(gate)
+        of_weight = None
+        if ctx.needs_input_grad[2]:
+            of_weight = gradient.flatten(0, -2).T @ (activated * up).flatten(0, -2)
+        of_product = gradient @ weight
+        of_up = activated.mul_(of_product)
+        return torch.ops.aten.silu_backward(of_product.mul_(up), gate), of_up, of_weight
+
+
 def install(causal_lm: Any) -> None:
-    """Use both in every layer of a plain model (`decoding.is_plain`) in float32."""
+    """Use them in every layer of a plain model (`decoding.is_plain`) in float32."""
     modules = [causal_lm.base_model.norm]
     for layer in causal_lm.base_model.layers:
         modules += [layer.input_layernorm, layer.post_attention_layernorm]
@@ -80,9 +104,12 @@ def remove(causal_lm: Any) -> None:
 
 
 def _gated(module: Any, x: torch.Tensor) -> torch.Tensor:
-    result: torch.Tensor = module.down_proj(
-        GatedUnit.apply(module.gate_proj(x), module.up_proj(x))  # type: ignore[no-untyped-call]
-    )
+    gate, up, down = module.gate_proj(x), module.up_proj(x), module.down_proj
+    result: torch.Tensor
+    if type(down) is torch.nn.Linear and down.bias is None:
+        result = GatedProjection.apply(gate, up, down.weight)  # type: ignore[no-untyped-call]
+    else:  # an adapter needs its own input
+        result = down(GatedUnit.apply(gate, up))  # type: ignore[no-untyped-call]
     return result
 
 

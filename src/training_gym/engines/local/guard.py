@@ -23,6 +23,9 @@ GIB = 2.0**30
 TOLERANCE = 0.25
 """A prediction that nothing was measured for yet is an upper one, by so much at most."""
 
+SLACK_BYTES = 128 * 2**20
+"""What interpreter and allocator gather in passing; not taken for activations."""
+
 MARGIN = 1.1
 """Measured peaks are taken for so much more: the next batch may be packed less well."""
 
@@ -65,8 +68,11 @@ class MemoryGuard:
     def token_budget(self, longest: int) -> int:
         """Packed tokens of the next update's micro-batches, whose longest row has `longest`.
 
+        An update begins with it, for the peak's sake.
+
         Raises `EngineError` where that row alone does not fit.
         """
+        self._meter.begin()
         ceiling = self._ceiling()
         while self._token_budget > longest and self._training(self._token_budget) > ceiling:
             self._shrink("predicted", longest)
@@ -79,9 +85,9 @@ class MemoryGuard:
         """An update is made whose largest micro-batch had `tokens`: learn from it, and tell."""
         peak = self._meter.peak()
         predicted = self._training(tokens)
-        activations = peak - self._loaded - self._footprint.training_fixed(tokens)
+        others = self._loaded + self._footprint.training_fixed(tokens) + SLACK_BYTES
         self._correction = max(
-            activations / (tokens * self._footprint.per_packed_token) * MARGIN,
+            (peak - others) / (tokens * self._footprint.per_packed_token) * MARGIN,
             self._correction if self._measured else 0.1,
         )
         self._measured = True
@@ -106,7 +112,7 @@ class MemoryGuard:
     def _training(self, tokens: int) -> float:
         footprint = self._footprint
         activations = self._correction * tokens * footprint.per_packed_token
-        return self._loaded + footprint.training_fixed(tokens) + activations
+        return self._loaded + footprint.training_fixed(tokens) + activations + SLACK_BYTES
 
     def _ceiling(self) -> int:
         """The most that can be in use."""

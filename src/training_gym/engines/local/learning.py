@@ -21,10 +21,12 @@ from training_gym.engines.local.groups import Groups
 from training_gym.engines.local.measures import over_updates, same_policy_metrics
 from training_gym.engines.local.meters import Meter
 from training_gym.engines.local.objectives import columns_before_training
+from training_gym.engines.local.parallel.spread import SpreadSampler
+from training_gym.engines.local.parts import Parts
 from training_gym.engines.local.rollout import Rollout, lag_metrics, rollout_metrics
 from training_gym.engines.local.sampler import LocalSampler
 from training_gym.engines.local.state import Progress
-from training_gym.engines.local.trainer import LocalTrainer, Parts
+from training_gym.engines.local.trainer import LocalTrainer
 from training_gym.engines.local.translation import Translation, teacher_advantages
 from training_gym.rollouts.evaluation import Judge
 from training_gym.rollouts.runner import EpisodeRunner
@@ -47,7 +49,7 @@ class PolicyLearner:
         tasks: TaskStream,
         runner: EpisodeRunner,
         judge: Judge,
-        sampler: LocalSampler,
+        sampler: LocalSampler | SpreadSampler,
         trainer: LocalTrainer,
         compute: Compute,
         on_episode: Callable[[Episode], None],
@@ -87,7 +89,6 @@ class PolicyLearner:
         metrics = rollout_metrics(rollout)
         if self._meter is not None:
             metrics["sampling_peak_memory_gib"] = self._meter.peak() / 2**30
-            self._meter.begin()
         if self._recipe.max_staleness:
             metrics |= lag_metrics(rollout, progress.policy_version)
         if rollout.groups:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 
 from training_gym.algorithms.divergences import kl_estimates
-from training_gym.engines.local.packing import MicroBatch, joined
+from training_gym.engines.local.packing import MicroBatch
 from training_gym.spec.episodes import SAMPLED, Trajectory
 
 FIRST_UPDATE_ONLY = (
@@ -67,45 +67,6 @@ class Learned:
     """(M,) the trainer's log-probabilities."""
     entropies: torch.Tensor | None = None
     """(M,) of the distributions that the targets were drawn from; None: not asked for."""
-
-
-@dataclass
-class Taken:
-    """What the micro-batches of an update add up to."""
-
-    loss: float = 0.0
-    tokens: int = 0
-    largest: int = 0
-    """Packed tokens of the largest one."""
-    seconds: float = 0.0
-    micros: list[MicroBatch] = field(default_factory=list)
-    logprobs: list[torch.Tensor] = field(default_factory=list)
-    entropies: list[torch.Tensor] = field(default_factory=list)
-
-    def add(
-        self,
-        micro: MicroBatch,
-        loss: float,
-        logprobs: torch.Tensor,
-        entropies: torch.Tensor | None,
-    ) -> None:
-        """Take in one."""
-        self.loss += loss
-        self.tokens += micro.num_tokens
-        self.largest = max(self.largest, micro.num_tokens)
-        self.micros.append(micro)
-        self.logprobs.append(logprobs)
-        self.entropies += [] if entropies is None else [entropies]
-
-    def drop(self) -> None:
-        """Let go of all tensors."""
-        for kept in (self.micros, self.logprobs, self.entropies):
-            kept.clear()
-
-    def learned(self) -> Learned:
-        """All as one."""
-        entropies = torch.cat(self.entropies) if self.entropies else None
-        return Learned(joined(self.micros), torch.cat(self.logprobs), entropies)
 
 
 def same_policy_metrics(

@@ -20,11 +20,19 @@ from training_gym.engines.local.companions import (
 )
 from training_gym.engines.local.guard import MemoryGuard
 from training_gym.engines.local.head import chunked_backward, chunked_logprobs
-from training_gym.engines.local.measures import Learned, Taken
+from training_gym.engines.local.measures import Learned
 from training_gym.engines.local.network import Network
 from training_gym.engines.local.objectives import columns_before_training, objective_for
 from training_gym.engines.local.optimizer import Optimizer
-from training_gym.engines.local.packing import MicroBatch, Row, longest_unit, micro_batches
+from training_gym.engines.local.packing import (
+    MicroBatch,
+    Row,
+    joined,
+    longest_unit,
+    micro_batches,
+)
+from training_gym.engines.local.parallel.replicas import Alone, Replicas, share, weightless
+from training_gym.engines.local.parts import Part, Parts, Taken
 from training_gym.engines.local.value_head import ValueHead
 from training_gym.spec.algorithms import PPO
 from training_gym.spec.engine import Column, TrainingBatch
@@ -33,9 +41,6 @@ from training_gym.spec.errors import CheckpointError
 from training_gym.spec.recipe import Recipe
 
 STATE_FILE = "trainer.pt"
-
-Parts = Iterator[dict[str, float] | None]
-"""A step under way: None for each micro-batch, and the metrics with the update."""
 
 
 class LocalTrainer:
@@ -50,10 +55,12 @@ class LocalTrainer:
         total_steps: int,
         save_weights: Callable[[Path], None],
         companions: Companions | None = None,
+        replicas: Replicas | None = None,
     ) -> None:
         """Train `network` as the recipe says; `save_weights` writes Hugging Face layout.
 
-        `companions` are the frozen policies that the recipe's algorithm asks.
+        `companions` are the frozen policies that the recipe's algorithm asks; `replicas` are the
+        trainers of which this is one.
         """
         self._network = network
         self._recipe = recipe
@@ -61,6 +68,7 @@ class LocalTrainer:
         self._chunk = recipe.engine.logprob_chunk_tokens
         self._save_weights = save_weights
         self._companions = companions or Companions()
+        self._replicas = replicas or Alone()
         self.optimizer = Optimizer(network.trainable(), recipe.optimizer, total_steps)
         self.value_head: ValueHead | None = None
         self.value_optimizer: Optimizer | None = None
@@ -87,6 +95,19 @@ class LocalTrainer:
         self, trajectories: Sequence[Trajectory]
     ) -> dict[Column, tuple[tuple[float, ...], ...]]:
         """Per trajectory and token, what the algorithm needs to know before the first update."""
+        if not self.columns:
+            return {}
+        with self._replicas.leading("annotate", trajectories):
+            rank, world = self._replicas.rank, self._replicas.world
+            parts = self._replicas.exchange(self._annotated(trajectories[rank::world]))
+        return {
+            name: tuple(parts[n % world][name][n // world] for n in range(len(trajectories)))
+            for name in parts[0]
+        }
+
+    def _annotated(
+        self, trajectories: Sequence[Trajectory]
+    ) -> dict[Column, tuple[tuple[float, ...], ...]]:
         found: dict[Column, list[list[float]]] = {}
         if "reference_logprobs" in self.columns and self._companions.translated is None:
             assert self._companions.reference is not None, "the assembly loads it"
@@ -107,61 +128,72 @@ class LocalTrainer:
         return metrics
 
     def begin(self, batch: TrainingBatch) -> Parts:
-        """`step` in parts, between which others may compute: the last one changes the weights.
+        """`step` in parts, between which others may compute: the last one changes the weights."""
+        started = time.perf_counter()
+        with self._replicas.leading("step", batch):
+            rows, mine = self._own_share(self._rows(batch))
+            self._network.release()
+            taken = Taken(seconds=time.perf_counter() - started)
+            yield from self._fitting(rows, taken)
+            started = time.perf_counter()
+            own = Part.of(taken.micros, mine, taken.loss, taken.logprobs, taken.entropies)
+            parts = [part for part in self._replicas.exchange(own) if part.counts]
+            metrics = self._update()
+        self.latest = Learned(
+            joined([part.micro for part in parts]),
+            torch.cat([part.logprobs for part in parts]),
+            torch.cat([part.entropies for part in parts]) if self.keeps_entropies else None,
+        )
+        if self.guard is not None:
+            metrics |= self.guard.training_peak(taken.largest)
+        yield {
+            "loss": sum(part.loss for part in parts),
+            **self._measure(self.latest.micro, self.latest.logprobs),
+            **metrics,
+            "train_tokens": float(sum(part.packed_tokens for part in parts)),
+            "train_seconds": taken.seconds + time.perf_counter() - started,
+        }
+
+    def _fitting(self, rows: Sequence[Row], taken: Taken) -> Iterator[None]:
+        """Add up the gradients of all rows, one micro-batch a part.
 
         Where memory runs out, the micro-batches are halved and all of them are made again.
         """
-        rows = self._rows(batch)
         longest = longest_unit(rows, self._objective.together)
-        self._network.release()
         budget = self._token_budget if self.guard is None else self.guard.token_budget(longest)
         random = torch.get_rng_state()
         while True:
-            taken = Taken()
             try:
                 yield from self._accumulated(rows, budget, taken)
-                break
+                return
             except torch.OutOfMemoryError:
                 if self.guard is None:
                     raise
-                self._forget_gradients()
             taken.drop()
+            self.optimizer.clear()
+            if self.value_optimizer is not None:
+                self.value_optimizer.clear()
             torch.set_rng_state(random)
             budget = self.guard.after_failure(longest)
-        yield self._updated(taken)
 
     def _accumulated(self, rows: Sequence[Row], budget: int, taken: Taken) -> Iterator[None]:
-        """Add up the gradients of all micro-batches, one a part."""
-        micros = micro_batches(
-            rows, budget, self._network.device, together=self._objective.together
-        )
+        together = self._objective.together
+        micros = list(micro_batches(rows, budget, self._network.device, together=together))
         started = time.perf_counter()
-        for micro in micros:
-            loss, logprobs, entropies = self._accumulate(micro)
-            taken.add(micro, loss, logprobs, entropies)
+        for left, micro in zip(reversed(range(len(micros))), micros, strict=True):
+            self._replicas.last_backward(left == 0)
+            taken.add(micro, *self._accumulate(micro))
             taken.seconds += time.perf_counter() - started
             yield None
             started = time.perf_counter()
 
-    def _updated(self, taken: Taken) -> dict[str, float]:
-        """Change the weights; the step's metrics."""
-        started = time.perf_counter()
-        metrics = self._update()
-        self.latest = taken.learned()
-        if self.guard is not None:
-            metrics |= self.guard.training_peak(taken.largest)
-        return {
-            "loss": taken.loss,
-            **self._measure(self.latest.micro, self.latest.logprobs),
-            **metrics,
-            "train_tokens": float(taken.tokens),
-            "train_seconds": taken.seconds + time.perf_counter() - started,
-        }
-
-    def _forget_gradients(self) -> None:
-        self.optimizer.clear()
-        if self.value_optimizer is not None:
-            self.value_optimizer.clear()
+    def _own_share(self, rows: Sequence[Row]) -> tuple[list[Row], list[int]]:
+        """This trainer's rows, and their numbers."""
+        together = self._objective.together
+        mine = share(rows, self._replicas, together=together)
+        # The sum of the gradients takes all trainers, also those for whom there is nothing.
+        own = [rows[number] for number in mine] or [weightless(row) for row in rows[:together]]
+        return own, mine
 
     def advance(self, parts: Parts) -> dict[str, float] | None:
         """Compute the next part of a step; the metrics with the last one."""
@@ -173,7 +205,12 @@ class LocalTrainer:
 
     def save(self, directory: str) -> None:
         """Write optimizer, counters, torch's random state, and the value head if there is one."""
-        state = {"optimizer": self.optimizer.state(), "random": torch.get_rng_state()}
+        with self._replicas.leading("save", directory):
+            optimizer = self.optimizer.state()
+            random = self._replicas.exchange(torch.get_rng_state())
+        if self._replicas.rank:
+            return  # what it would write is what the leader writes
+        state = {"optimizer": optimizer, "random": random}
         if self.value_head is not None and self.value_optimizer is not None:
             state["value_head"] = self.value_head.state_dict()
             state["value_optimizer"] = self.value_optimizer.state()
@@ -188,7 +225,7 @@ class LocalTrainer:
             if self.value_head is not None and self.value_optimizer is not None:
                 self.value_head.load_state_dict(state["value_head"])
                 self.value_optimizer.restore(state["value_optimizer"])
-            torch.set_rng_state(state["random"])
+            self._restore_random(state["random"])
         except (OSError, EOFError, RuntimeError, KeyError, ValueError, UnpicklingError) as error:
             reason = str(error).partition("\n")[0] or type(error).__name__
             raise CheckpointError(
@@ -199,6 +236,12 @@ class LocalTrainer:
     def export(self, directory: str) -> None:
         """Write the weights in Hugging Face layout."""
         self._save_weights(Path(directory))
+
+    def _restore_random(self, saved: torch.Tensor | list[torch.Tensor]) -> None:
+        """Random numbers go on where they were; with more trainers than then, some begin anew."""
+        states = saved if isinstance(saved, list) else [saved]
+        if self._replicas.rank < len(states):
+            torch.set_rng_state(states[self._replicas.rank])
 
     @torch.no_grad()
     def _own_columns(self, trajectories: Sequence[Trajectory]) -> dict[Column, list[list[float]]]:
@@ -255,9 +298,11 @@ class LocalTrainer:
         return loss, logprobs, entropies
 
     def _update(self) -> dict[str, float]:
-        metrics = self.optimizer.update()
-        if self.value_optimizer is None:
+        with self._replicas.sharded():
+            metrics = self.optimizer.update()
+        if self.value_optimizer is None or self.value_head is None:
             return metrics
+        self._replicas.sum_gradients(self.value_head.parameters())
         of_head = self.value_optimizer.update()
         return metrics | {
             "value_grad_norm": of_head["grad_norm"],
