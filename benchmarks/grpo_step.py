@@ -4,8 +4,9 @@
 
 Both stay in memory and take turns, step by step; what is printed are medians of the steps after
 the first, their ratio, and the share of the arithmetic limit that each phase reached: what the
-products of weights would take at the speed of one large product. `--small` takes a random model of 5 M parameters instead of
-SmolLM2-135M, `--settings default` TRL as it comes, `--tune` looks for its best micro-batch.
+products of weights would take at the speed of one large product. `--small` takes a random model of
+4 M parameters instead of SmolLM2-135M, `--settings default` TRL as it comes, `--tune` looks for
+its best micro-batch.
 """
 
 from __future__ import annotations

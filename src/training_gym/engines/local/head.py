@@ -15,7 +15,6 @@ from typing import Any, Protocol
 
 import torch
 
-
 CACHED_ROWS = 64
 """Rows of logits that are passed over together: about as many as a processor's cache holds."""
 
