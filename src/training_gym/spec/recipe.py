@@ -74,6 +74,9 @@ class LocalEngine(Settings):
     """Type of matrix products; weights and moments stay float32. auto: bfloat16 on CUDA."""
     threads: int | None = Field(None, ge=1)
     """CPU threads; None: the physical cores this process may use."""
+    data_parallel: int = Field(1, ge=1)
+    """Processes that sample and train together, one to each GPU; on a CPU they share its threads.
+    Optimizer state and gradients are sharded over them."""
     slots: int | None = Field(None, ge=1)
     """Sequences sampled at once; None: the planner decides."""
     token_budget: int | None = Field(None, ge=64)

@@ -63,6 +63,15 @@ class Network:
             fused.install(self._causal_lm)
 
     @property
+    def parts(self) -> tuple[torch.nn.Module, torch.nn.Module]:
+        """Backbone and head."""
+        return self._backbone, self._head
+
+    def compute_through(self, backbone: torch.nn.Module) -> None:
+        """From now on call `backbone`, which does the same as the one before, and more."""
+        self._backbone = backbone
+
+    @property
     def own_adapter(self) -> str:
         """What requests that name no adapter pass through."""
         names = adapter_names(self.model)
