@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, runtime_checkable
 
-from training_gym.spec.episodes import Outcome
+from pydantic import JsonValue
+
+from training_gym.spec.endpoints import Endpoint
+from training_gym.spec.episodes import Outcome, Score
 from training_gym.spec.messages import Message, ToolSpec
 from training_gym.spec.sampling import Sampling
+from training_gym.spec.sandboxes import Sandbox, SandboxSpec
 from training_gym.spec.tasks import Task
 
 
@@ -46,7 +51,34 @@ class Context(Protocol):
         ...
 
     def policy(self, agent: str) -> Policy:
-        """The policy under training, recorded under another agent's name."""
+        """The policy under training, recorded under another agent's name.
+
+        Each agent has turns, a conversation and, in the outcome's score, a reward of its own.
+        """
+        ...
+
+    def fixed(self, model: str | Endpoint) -> Policy:
+        """A model that stays as it is: a simulated user, an opponent, an adviser.
+
+        Named as a run names its model, or behind an address. Nothing it says is trained on.
+        """
+        ...
+
+    def sandbox(
+        self, spec: SandboxSpec | None = None, *, provider: str = "local"
+    ) -> AbstractAsyncContextManager[Sandbox]:
+        """A sandbox that nobody used before, from `provider`'s warm pool; destroyed on leaving.
+
+        None: the host's programs with the default limits. Raises `SandboxError` where there is
+        none to be had.
+        """
+        ...
+
+    def keep(self, *, score: Score | None = None, **artifacts: JsonValue) -> None:
+        """Keep what is known so far: it is the outcome's even if a limit ends the episode now.
+
+        What the returned outcome says itself comes first.
+        """
         ...
 
     def log(self, message: str, **fields: Any) -> None:

@@ -122,6 +122,8 @@ class Episode(Settings):
     """`train`, or the name of the evaluation."""
     messages: tuple[Message, ...] = ()
     """The whole conversation of the policy under training, prompt included."""
+    conversations: dict[str, tuple[Message, ...]] = {}
+    """The latest conversation of every other agent, by its name."""
     trajectories: tuple[Trajectory, ...] = ()
     outcome: Outcome = Field(default_factory=Outcome)
     score: Score | None = None

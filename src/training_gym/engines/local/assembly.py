@@ -10,9 +10,10 @@ from typing import Any
 import torch
 
 from training_gym import data
-from training_gym.engines.local.companions import load_companions
+from training_gym.engines.local.companions import frozen, load_companions
 from training_gym.engines.local.compute import Compute
 from training_gym.engines.local.evaluations import Evaluations, Suite
+from training_gym.engines.local.fixed_models import LocalFixedModels
 from training_gym.engines.local.imitation import ImitationLearner
 from training_gym.engines.local.learning import PolicyLearner, training_sampling
 from training_gym.engines.local.loop import Learner, Loop, WeightsKind, read_progress
@@ -33,8 +34,11 @@ from training_gym.records.checkpoints import Checkpoint, latest_valid, require_w
 from training_gym.records.recorder import Recorder
 from training_gym.records.run_directory import RunDirectory
 from training_gym.rewards import RewardRunner
+from training_gym.rollouts.attempts import Limits
 from training_gym.rollouts.judging import EpisodeJudge
-from training_gym.rollouts.runner import EpisodeRunner, Limits
+from training_gym.rollouts.runner import EpisodeRunner
+from training_gym.rollouts.sandboxes import EpisodeSandboxes
+from training_gym.rollouts.seats import SampledPlayers
 from training_gym.spec.algorithms import GivenAnswers
 from training_gym.spec.code import Code
 from training_gym.spec.datasets import Dataset
@@ -63,6 +67,8 @@ class Assembly:
         self.activity = Activity(recorder)
         self._runners: dict[str, RewardRunner] = {}
         self._stack = contextlib.AsyncExitStack()
+        self._sandboxes = EpisodeSandboxes()
+        self._stack.push_async_callback(self._sandboxes.close)
 
     async def loop(self) -> Loop:
         """Build everything and take up the newest checkpoint, if there is one."""
@@ -82,6 +88,16 @@ class Assembly:
             deterministic=self.recipe.engine.deterministic,
         )
         self._stack.push_async_callback(self.sampler.close)
+        self._fixed_models = LocalFixedModels(
+            catalogue.resolve,
+            lambda folder: frozen(folder, self.network),
+            self.compute,
+            sampling=training_sampling(self.recipe),
+            seed=self.recipe.seed,
+            slots=self.plan.slots,
+            max_sequence_tokens=self.plan.max_sequence_tokens,
+        )
+        self._stack.push_async_callback(self._fixed_models.close)
         self.companions = await self.compute.run(
             load_companions, self.recipe, self.network, self.codec, start=self._start() or source
         )
@@ -265,14 +281,18 @@ class Assembly:
         return len(self.codec.encode(self.codec.render(task.prompt)))
 
     def _runner(self, environment: Code | None) -> EpisodeRunner:
-        return EpisodeRunner(
-            self.sampler,
-            self.codec,
+        recipe = self.recipe
+        runner = EpisodeRunner(
+            SampledPlayers(self.sampler, self.codec, seed=recipe.seed),
             Watched(load_environment(environment), self.activity),
-            seed=self.recipe.seed,
-            limits=Limits(self.recipe.max_turns, self.recipe.episode_timeout_s),
+            seed=recipe.seed,
+            limits=Limits(recipe.max_turns, recipe.episode_timeout_s, recipe.max_episode_tokens),
             presence=self.sampler.presence,
+            fixed=self._fixed_models,
+            sandboxes=self._sandboxes,
         )
+        self._stack.push_async_callback(runner.close)
+        return runner
 
     async def _judge(self, reward: WeightedReward | Code | None) -> EpisodeJudge:
         rewards = None if reward is None else await self._reward_runner(reward)

@@ -11,7 +11,13 @@ from training_gym.spec.plan import Plan
 from training_gym.spec.recipe import Recipe
 from training_gym.spec.run import RunSpec
 
-_SAMPLED_ONLY = ("group_size", "max_turns", "episode_timeout_s", "optimizer_steps_per_batch")
+_SAMPLED_ONLY = (
+    "group_size",
+    "max_turns",
+    "max_episode_tokens",
+    "episode_timeout_s",
+    "optimizer_steps_per_batch",
+)
 """Settings that mean nothing where no episodes are played to learn from."""
 
 _EPISODES_ONLY = ("sampling", "max_response_tokens", "reward_timeout_s", "reward_workers")

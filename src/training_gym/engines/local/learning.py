@@ -24,8 +24,9 @@ from training_gym.engines.local.sampler import LocalSampler
 from training_gym.engines.local.state import Progress
 from training_gym.engines.local.trainer import LocalTrainer
 from training_gym.engines.local.translation import Translation, teacher_advantages
+from training_gym.rollouts.attempts import Attempt
 from training_gym.rollouts.evaluation import Judge
-from training_gym.rollouts.runner import Attempt, EpisodeRunner
+from training_gym.rollouts.runner import EpisodeRunner
 from training_gym.spec.algorithms import DAPO, Distill, GroupCompared, PolicyAlgorithm
 from training_gym.spec.episodes import Episode
 from training_gym.spec.errors import EnvironmentFailure
