@@ -44,9 +44,7 @@ def ask(*responses, messages=(user("hi"),), endpoint=None, sampling=None, **opti
 
 def test_a_conversation_with_tools_goes_over_and_comes_back():
     calls = [{"id": "1", "function": {"name": "look", "arguments": '{"at": '}}]
-    before = Message(
-        role="assistant", tool_calls=(ToolCall(id="0", name="look", arguments="{}"),)
-    )
+    before = Message(role="assistant", tool_calls=(ToolCall(id="0", name="look", arguments="{}"),))
     result = Message(role="tool", content="dark", tool_call_id="0")
     reply, policy, (request,) = ask(
         answer(None, "tool_calls", tool_calls=calls, reasoning_content="hm"),

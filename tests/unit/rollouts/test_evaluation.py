@@ -3,8 +3,8 @@ import asyncio
 import pytest
 
 from training_gym.environments.single_turn import SingleTurn
-from training_gym.rollouts.evaluation import evaluate
 from training_gym.rollouts.attempts import Limits
+from training_gym.rollouts.evaluation import evaluate
 from training_gym.rollouts.runner import EpisodeRunner
 from training_gym.rollouts.seats import SampledPlayers
 from training_gym.rollouts.statistics import paired_difference
