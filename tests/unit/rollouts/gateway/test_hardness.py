@@ -8,8 +8,8 @@ import tracemalloc
 
 import httpx
 import pytest
-
 from tests.unit.rollouts.gateway.conftest import OWN, seat
+
 from training_gym.rollouts.gateway.limits import GatewayLimits
 from training_gym.testing.scripted_sampler import ScriptedSampler
 
@@ -34,34 +34,52 @@ def echo(codec):
     return answer
 
 
-async def play_session(http, session, number, turns):
-    """One harness: every answer must be to its own question."""
-    said = []
-    for turn in range(turns):
-        said.append(f"{number}/{turn}")
-        got = await http.post(
-            f"{session.url}/v1/chat/completions",
-            json=chat(*said),
-            headers={"authorization": f"Bearer {session.key}"},
+class Harness:
+    """A client of few lines: pools of real ones take the square of their connections."""
+
+    def __init__(self, session):
+        self.session = session
+        self.host, port = session.url.removeprefix("http://").partition("/")[0].split(":")
+        self.port = int(port)
+        self.path = session.url.partition(f":{port}")[2]
+
+    async def play(self, number, turns):
+        """Every answer must be to its own question."""
+        self.reader, self.writer = await asyncio.open_connection(self.host, self.port)
+        said = []
+        for turn in range(turns):
+            said.append(f"{number}/{turn}")
+            got = await self.post(chat(*said))
+            text = got["choices"][0]["message"]["content"]
+            assert text == f"heard {number}/{turn}"
+            said.append(text)
+        self.writer.close()
+        await self.writer.wait_closed()
+
+    async def post(self, value):
+        body = json.dumps(value).encode()
+        head = (
+            f"POST {self.path}/v1/chat/completions HTTP/1.1\r\nhost: x\r\n"
+            f"authorization: Bearer {self.session.key}\r\ncontent-length: {len(body)}\r\n\r\n"
         )
-        assert got.status_code == 200, got.text
-        text = got.json()["choices"][0]["message"]["content"]
-        assert text == f"heard {number}/{turn}"
-        said.append(text)
+        self.writer.write(head.encode() + body)
+        await self.writer.drain()
+        answer = (await self.reader.readuntil(b"\r\n\r\n")).lower()
+        length = int(answer.partition(b"content-length:")[2].partition(b"\r\n")[0])
+        data = await self.reader.readexactly(length)
+        assert answer.startswith(b"http/1.1 200"), data
+        return json.loads(data)
 
 
 async def many(codec, gateway, count, turns):
     sampler = ScriptedSampler(codec, echo(codec))
-    limits = httpx.Limits(max_connections=count, max_keepalive_connections=count)
-    seats = []
-    async with httpx.AsyncClient(limits=limits, timeout=120) as http:
-        plays = []
-        for number in range(count):
-            record, policy = seat(codec, sampler, f"e{number}")
-            session = gateway.open(policy, name=f"e{number}", sampling=OWN)
-            seats.append((number, record, session))
-            plays.append(play_session(http, session, number, turns))
-        await asyncio.gather(*plays)
+    seats, plays = [], []
+    for number in range(count):
+        record, policy = seat(codec, sampler, f"e{number}")
+        session = gateway.open(policy, name=f"e{number}", sampling=OWN)
+        seats.append((number, record, session))
+        plays.append(Harness(session).play(number, turns))
+    await asyncio.gather(*plays)
     for number, record, session in seats:
         (made,) = record.trajectories()
         text = codec.decode(made.token_ids)
@@ -191,20 +209,20 @@ def test_who_stalls_lies_or_leaves_harms_nobody(serve, play, codec):
             body = json.dumps(chat("left")).encode()
             whole = start + b"content-length: %d\r\n\r\n" % len(body) + body
             stalled = [
-                asyncio.create_task(raw(start + b"content-length: 500\r\n\r\n{"))
-                for _ in range(20)
+                asyncio.create_task(raw(start + b"content-length: 500\r\n\r\n{")) for _ in range(20)
             ]
             left = [raw(whole, then_close=True) for _ in range(20)]
             cut = [raw(start + b"content-length: 500\r\n\r\n{", then_close=True) for _ in range(20)]
             large = raw(start + b"content-length: 20000\r\n\r\n")
             chunked = raw(
-                start + b"transfer-encoding: chunked\r\n\r\n" + (b"1000\r\n" + b"x" * 4096 + b"\r\n") * 4
+                start
+                + b"transfer-encoding: chunked\r\n\r\n"
+                + (b"1000\r\n" + b"x" * 4096 + b"\r\n") * 4
             )
             await asyncio.gather(*left, *cut)
-            async with httpx.AsyncClient(timeout=30) as http:
-                _, policy = seat(codec, served.sampler, "good")
-                good = gateway.open(policy, name="good", sampling=OWN)
-                await play_session(http, good, "good", 3)
+            _, policy = seat(codec, served.sampler, "good")
+            good = gateway.open(policy, name="good", sampling=OWN)
+            await Harness(good).play("good", 3)
             assert b" 413 " in await large
             assert b" 413 " in await chunked
             for head in await asyncio.gather(*stalled):
