@@ -3,9 +3,9 @@
     python benchmarks/gateway.py [--rounds 9] [--requests 200] [--litellm PYTHON]
 
 Servers run in processes of their own and are asked in turn, in rounds, over one connection each by
-a client that does nothing but read; the CPU seconds of each server's process are counted, which a
-busy machine does not change much, and the wall time beside them. The gateway has a stub sampler, and
-everything else is real: HTTP, JSON, template, tokenizer, record. `--litellm` names a Python that has
+a client that does nothing but read. The CPU seconds of each server's process are counted, which a
+busy machine changes little, and the wall time beside them. The gateway has a stub sampler, and all
+else is real: HTTP, JSON, template, tokenizer, record. `--litellm` names a Python that has
 `litellm[proxy]`; its proxy answers from a mock model.
 """
 

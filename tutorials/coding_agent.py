@@ -42,13 +42,13 @@ config = TrainConfig(
     environment=CodingEnvironment(attempts=2),
     reward=FunctionCases(function="f", timeout_s=5),
     recipe=Recipe(
-        num_steps=10,
-        prompts_per_batch=6,
-        group_size=8,
+        num_steps=8,
+        prompts_per_batch=4,
+        group_size=6,
         max_response_tokens=40,
-        optimizer=AdamW(learning_rate=3e-5),
+        optimizer=AdamW(learning_rate=5e-5),
     ),
-    evals=[Eval(name="unseen", dataset=list(rows(30, seed=1)), samples=2)],
+    evals=[Eval(name="unseen", dataset=list(rows(40, seed=1)))],
 )
 
 if __name__ == "__main__":

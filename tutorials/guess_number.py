@@ -12,13 +12,13 @@ import re
 from training_gym import AdamW, Eval, Recipe, TrainConfig
 from training_gym.environments.turn_based import Turn, TurnBased
 
-ASK = "I think of a number from 1 to 20. Guess it. Answer with one number only."
+ASK = "I think of a number from 1 to 10. Guess it. Answer with one number only."
 
 
 class GuessNumber(TurnBased):
     """The policy guesses; the environment answers higher or lower."""
 
-    max_turns = 4
+    max_turns = 2
 
     def reset(self, task, ctx):
         return {"number": task.answer, "left": self.max_turns}, ""
@@ -31,7 +31,7 @@ class GuessNumber(TurnBased):
         guess, number = int(found.group()[:6]), state["number"]
         if guess == number:
             return Turn(reward=1.0 + state["left"], done=True)
-        near = max(0.0, 0.5 - abs(guess - number) / 20)
+        near = max(0.0, 0.5 - abs(guess - number) / 10)
         hint = "Higher." if guess < number else "Lower."
         return Turn(f"{hint} Guess again.", reward=near, done=state["left"] == 0)
 
@@ -43,16 +43,16 @@ def rows(numbers):
 config = TrainConfig(
     name="guess-number",
     model="smollm2-135m",
-    dataset=rows(range(1, 21)),
+    dataset=rows(range(1, 11)),
     environment=GuessNumber(),
     recipe=Recipe(
-        num_steps=12,
-        prompts_per_batch=6,
-        group_size=8,
-        max_response_tokens=6,
-        optimizer=AdamW(learning_rate=3e-5),
+        num_steps=8,
+        prompts_per_batch=4,
+        group_size=4,
+        max_response_tokens=5,
+        optimizer=AdamW(learning_rate=7e-5),
     ),
-    evals=[Eval(name="all_numbers", dataset=rows(range(20, 0, -1)), samples=3)],
+    evals=[Eval(name="all_numbers", dataset=rows(range(10, 0, -1)), samples=3)],
 )
 
 if __name__ == "__main__":

@@ -59,7 +59,7 @@ class CodingEnvironment(Settings):
                 reply = await policy.chat(messages)
                 code = last_block(reply.text).encode("utf-8", "replace")
                 await sandbox.write_file(self.file, code)
-                ctx.keep(attempts=attempt, **await leave(sandbox, [self.file]))
+                ctx.keep({"attempts": attempt, **await leave(sandbox, [self.file])})
                 result = await self._try(sandbox, examples)
                 ctx.log("run", attempt=attempt, exit_code=result.exit_code, failure=result.failure)
                 if result.ok:

@@ -41,7 +41,7 @@ class UserSimulation(Settings):
         conversation: list[Message] = []
         for _ in range(self.max_turns):
             said = (await player.chat([rules, *_seen_by_user(conversation)])).text
-            ctx.keep(user=[m.text for m in conversation if m.role == "user"] + [said])
+            ctx.keep({"user": [*(m.text for m in conversation if m.role == "user"), said]})
             if self.done in said:
                 return Outcome()
             conversation = [*conversation, user(said)]

@@ -49,8 +49,9 @@ class TurnBased(abc.ABC):
         """The state as it shall be kept with the episode; None: not at all."""
         return None
 
-    def close(self, state: Any) -> None | Awaitable[None]:
+    def close(self, state: Any) -> Awaitable[None] | None:
         """Free what the state holds, however the episode ended."""
+        return None
 
     async def run(self, task: Task, policy: Policy, ctx: Context) -> Outcome:
         """Alternate between policy and environment until done."""
@@ -60,7 +61,7 @@ class TurnBased(abc.ABC):
         finally:
             described = self.describe(state)
             if described is not None:
-                ctx.keep(state=described)
+                ctx.keep({"state": described})
             await _awaited(self.close(state))
         return outcome
 

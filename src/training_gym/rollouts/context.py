@@ -4,35 +4,19 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic import JsonValue
 
 from training_gym.rollouts.attempts import Attempt
+from training_gym.rollouts.limited import LimitedPolicy
+from training_gym.rollouts.services import Services
 from training_gym.spec.endpoints import Endpoint
-from training_gym.spec.environment import Policy
+from training_gym.spec.environment import Policy, Served
 from training_gym.spec.episodes import Outcome, Score
 from training_gym.spec.sandboxes import Sandbox, SandboxSpec
-
-
-class LendsSandboxes(Protocol):
-    """What `EpisodeSandboxes` does."""
-
-    def lend(
-        self, spec: SandboxSpec | None = None, *, provider: str = "local"
-    ) -> AbstractAsyncContextManager[Sandbox]:
-        """A fresh sandbox."""
-        ...
-
-
-class FixedModels(Protocol):
-    """Models that stay as they are."""
-
-    def policy(self, model: str | Endpoint, attempt: Attempt) -> Policy:
-        """One of them, for one episode; raises `GymError` where there is no such model."""
-        ...
 
 
 class EpisodeContext:
@@ -44,20 +28,18 @@ class EpisodeContext:
         attempt: Attempt,
         *,
         timeout_s: float,
-        policies: Callable[[str], Policy],
-        fixed: FixedModels,
-        sandboxes: LendsSandboxes,
+        policies: Callable[[str], LimitedPolicy],
+        services: Services,
     ):
         """Random numbers depend on `seed` and the attempt's place only."""
         self.rng = random.Random(f"{seed}/{attempt.place}")
         self._attempt = attempt
-        self._fixed = fixed
+        self._services = services
         self._lines: list[dict[str, Any]] = []
         self._kept: dict[str, JsonValue] = {}
         self._score: Score | None = None
         self._ends = time.monotonic() + timeout_s
         self._policies = policies
-        self._sandboxes = sandboxes
 
     @property
     def deadline_s(self) -> float:
@@ -70,18 +52,32 @@ class EpisodeContext:
 
     def fixed(self, model: str | Endpoint) -> Policy:
         """See `spec.environment.Context`."""
-        return self._fixed.policy(model, self._attempt)
+        return self._services.fixed.policy(model, self._attempt)
 
     def sandbox(
         self, spec: SandboxSpec | None = None, *, provider: str = "local"
     ) -> AbstractAsyncContextManager[Sandbox]:
         """See `spec.environment.Context`."""
-        return self._sandboxes.lend(spec, provider=provider)
+        return self._services.sandboxes.lend(spec, provider=provider)
 
-    def keep(self, *, score: Score | None = None, **artifacts: JsonValue) -> None:
+    def serve(
+        self, agent: str = "policy", *, tolerated: Collection[str] = ()
+    ) -> AbstractAsyncContextManager[Served]:
+        """See `spec.environment.Context`."""
+        policy = self._policies(agent)
+        return self._services.gateway.serve(
+            policy,
+            name=f"{self._attempt.id}.{agent}",
+            tolerated=tolerated,
+            sampling=policy.sampling,
+        )
+
+    def keep(
+        self, artifacts: Mapping[str, JsonValue] | None = None, *, score: Score | None = None
+    ) -> None:
         """See `spec.environment.Context`."""
         self._score = score or self._score
-        self._kept |= artifacts
+        self._kept |= artifacts or {}
 
     def log(self, message: str, **fields: Any) -> None:
         """See `spec.environment.Context`."""

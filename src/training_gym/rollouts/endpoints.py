@@ -8,7 +8,7 @@ from training_gym.models.endpoint import EndpointPolicy
 from training_gym.rollouts.attempts import Attempt
 from training_gym.spec.endpoints import Endpoint
 from training_gym.spec.environment import Policy
-from training_gym.spec.episodes import Trajectory
+from training_gym.spec.episodes import Fidelity, Trajectory
 from training_gym.spec.errors import EngineError
 from training_gym.spec.sampling import Sampling
 
@@ -55,7 +55,7 @@ class EndpointSeats:
 
     records_tokens = False
     forks = 0
-    fidelity = ()
+    fidelity: Sequence[Fidelity] = ()
 
     def __init__(self, policy: EndpointPolicy, sampling: Sampling) -> None:
         """Ask with `sampling` where the environment does not say."""

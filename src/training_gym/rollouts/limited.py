@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from training_gym.rollouts.attempts import Limits
-from training_gym.rollouts.policy import Sample, SampledPolicy
+from training_gym.rollouts.policy import Sample
 from training_gym.rollouts.seats import SeatedPolicy
-from training_gym.spec.errors import EnvironmentFailure
+from training_gym.spec.errors import EngineError
 from training_gym.spec.messages import Message, ToolSpec, user
 from training_gym.spec.sampling import Sampling
 
@@ -62,7 +62,8 @@ class LimitedPolicy:
         self.messages: list[Message] = []
         self._left = self._max_turns = limits.max_turns
         self._allowance = allowance
-        self._sampling = sampling
+        self.sampling = sampling
+        """How it draws where nobody says otherwise."""
         allowance.share(inner)
 
     async def chat(
@@ -93,17 +94,13 @@ class LimitedPolicy:
         cut_stop_text: bool = False,
         delivered: bool = True,
     ) -> Sample:
-        """See `rollouts.policy.SamplingPolicy`.
-
-        Raises `EnvironmentFailure` where the answers are a server's: of those only the text is
-        known, and a harness can talk to that server itself.
-        """
-        if not isinstance(self.inner, SampledPolicy):
-            raise EnvironmentFailure(
-                "a model behind a server cannot be served once more",
-                fix="point the harness at that server",
+        """See `SamplingPolicy`; raises `EngineError` where a server's model plays."""
+        if not hasattr(self.inner, "sample"):
+            raise EngineError(
+                "a harness is served by models of this engine, not by those of another server",
+                fix="play with --model and without --endpoint",
             )
-        made = await self.inner.sample(
+        found: Sample = await self.inner.sample(
             messages,
             tools=tools,
             sampling=self._next(sampling),
@@ -111,13 +108,13 @@ class LimitedPolicy:
             delivered=delivered,
         )
         before = [user(messages)] if isinstance(messages, str) else messages
-        self.messages = [*before, made.message]
-        return made
+        self.messages = [*before, found.message]
+        return found
 
     def _next(self, sampling: Sampling | None) -> Sampling | None:
         """Count one turn; how it is sampled."""
         if self._left == 0:
             raise LimitReached(f"{self._max_turns} turns")
-        allowed = self._allowance.cut(sampling, self._sampling)
+        allowed = self._allowance.cut(sampling, self.sampling)
         self._left -= 1
         return allowed

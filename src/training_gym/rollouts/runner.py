@@ -14,11 +14,10 @@ from contextlib import AbstractAsyncContextManager
 
 from training_gym.rewards.faults import describe_error
 from training_gym.rollouts.attempts import Attempt, Limits
-from training_gym.rollouts.context import EpisodeContext, FixedModels
-from training_gym.rollouts.endpoints import Endpoints
+from training_gym.rollouts.context import EpisodeContext
 from training_gym.rollouts.limited import Allowance, LimitedPolicy, LimitReached
-from training_gym.rollouts.sandboxes import EpisodeSandboxes
 from training_gym.rollouts.seats import Players, Seats
+from training_gym.rollouts.services import Services
 from training_gym.spec.environment import Environment, Policy
 from training_gym.spec.episodes import Counters, Episode, Outcome
 from training_gym.spec.errors import EngineError, GymError, ModelError
@@ -43,25 +42,20 @@ class EpisodeRunner:
         seed: int,
         limits: Limits,
         presence: Presence | None = None,
-        fixed: FixedModels | None = None,
-        sandboxes: EpisodeSandboxes | None = None,
+        services: Services | None = None,
     ) -> None:
         """`presence` lets a deterministic sampler know who is in play.
 
-        `fixed` and `sandboxes` stay their caller's. Without them the runner has, and closes, its
-        own; of models it then knows those behind addresses.
+        `services` stay their caller's. Without them the runner has, and closes, its own; of fixed
+        models it then knows those behind addresses.
         """
         self._players = players
         self._environment = environment
         self._seed = seed
         self._limits = limits
         self._presence = presence or (lambda _: contextlib.nullcontext())
-        self._sandboxes = sandboxes or EpisodeSandboxes()
-        self._fixed = fixed or Endpoints()
-        self._owned: list[EpisodeSandboxes | Endpoints] = []
-        for part, given in ((self._sandboxes, sandboxes), (self._fixed, fixed)):
-            if given is None and isinstance(part, EpisodeSandboxes | Endpoints):
-                self._owned.append(part)
+        self._services = services or Services()
+        self._owns_services = services is None
 
     async def play(self, attempt: Attempt, sampling: Sampling, counters: Counters) -> Episode:
         """Play until it worked or failed twice for reasons of infrastructure."""
@@ -79,11 +73,11 @@ class EpisodeRunner:
         return list(await asyncio.gather(*plays))
 
     async def close(self) -> None:
-        """End what episodes used in common: the environment's own things and sandboxes."""
+        """End what episodes used in common: the environment's own things, sandboxes, addresses."""
         if hasattr(self._environment, "aclose"):
             await self._environment.aclose()
-        for part in self._owned:
-            await part.close()
+        if self._owns_services:
+            await self._services.close()
 
     async def _once(self, attempt: Attempt, sampling: Sampling, counters: Counters) -> Episode:
         started = time.monotonic()
@@ -103,8 +97,7 @@ class EpisodeRunner:
             attempt,
             timeout_s=self._limits.timeout_s,
             policies=policy,
-            fixed=self._fixed,
-            sandboxes=self._sandboxes,
+            services=self._services,
         )
         async with self._presence(attempt.id):
             outcome = await self._outcome(attempt.task, policy(MAIN), context)

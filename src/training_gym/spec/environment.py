@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, runtime_checkable
 
@@ -36,6 +36,32 @@ class Policy(Protocol):
 
     async def complete(self, text: str, *, sampling: Sampling | None = None) -> Message:
         """Continue a raw text; the continuation comes back as an assistant message."""
+        ...
+
+
+class Served(Protocol):
+    """A policy behind an address of its own, for agents that take a base URL and a key."""
+
+    key: str
+    """The secret of this episode and agent."""
+    score: Score | None
+    """The reward that the agent has posted."""
+    requests: int
+    """Requests answered so far."""
+
+    @property
+    def openai_url(self) -> str:
+        """Base URL for clients of OpenAI's API."""
+        ...
+
+    @property
+    def anthropic_url(self) -> str:
+        """Base URL for clients of Anthropic's API."""
+        ...
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """The variables by which clients find server and key."""
         ...
 
 
@@ -74,8 +100,21 @@ class Context(Protocol):
         """
         ...
 
-    def keep(self, *, score: Score | None = None, **artifacts: JsonValue) -> None:
-        """Keep what is known so far: it is the outcome's even if a limit ends the episode now.
+    def serve(
+        self, agent: str = "policy", *, tolerated: Collection[str] = ()
+    ) -> AbstractAsyncContextManager[Served]:
+        """An agent's policy behind the gateway, until it is left.
+
+        What is sampled there counts as if it had been asked here, limits included: one that was
+        reached is raised on leaving. `tolerated` names parameters of requests that may be dropped
+        although they ask for what the sampler cannot do.
+        """
+        ...
+
+    def keep(
+        self, artifacts: Mapping[str, JsonValue] | None = None, *, score: Score | None = None
+    ) -> None:
+        """Keep artifacts and score so far: they are the outcome's even if a limit ends it now.
 
         What the returned outcome says itself comes first.
         """

@@ -94,10 +94,12 @@ class PlainContext:
         async with await self._provider.create(spec or SandboxSpec()) as sandbox:
             yield sandbox
 
-    def keep(self, *, score: Score | None = None, **artifacts: JsonValue) -> None:
+    def keep(
+        self, artifacts: Mapping[str, JsonValue] | None = None, *, score: Score | None = None
+    ) -> None:
         """Remember it."""
         self.score = score or self.score
-        self.kept |= artifacts
+        self.kept |= artifacts or {}
 
     def log(self, message: str, **fields: Any) -> None:
         """Remember it."""

@@ -144,7 +144,9 @@ def test_every_agent_is_compared_with_itself(algorithm):
     episodes = [two_agents(1.0, 0.0), two_agents(0.0, 4.0)]
     found = advantages(credit([Group(episodes, [0.0, 0.0])], algorithm, {}))[0]
     scale = 1.0 if isinstance(algorithm, GRPO) else 2.0
-    assert [row[-1] for row in found] == pytest.approx([0.5 * scale, -2 * scale, -0.5 * scale, 2 * scale])
+    assert [row[-1] for row in found] == pytest.approx(
+        [0.5 * scale, -2 * scale, -0.5 * scale, 2 * scale]
+    )
 
 
 def test_a_group_in_which_only_one_agent_differs_still_teaches():

@@ -19,8 +19,8 @@ from training_gym.environments.single_turn import SingleTurn
 from training_gym.environments.turn_based import Turn, TurnBased
 from training_gym.models.weights import load_codec, load_model, save_model
 from training_gym.models.weights.tiny import tiny_model
-from training_gym.rollouts.judging import EpisodeJudge
 from training_gym.rollouts.attempts import Limits
+from training_gym.rollouts.judging import EpisodeJudge
 from training_gym.rollouts.runner import EpisodeRunner
 from training_gym.rollouts.seats import SampledPlayers
 from training_gym.spec.algorithms import (

@@ -56,9 +56,7 @@ def learn(codec, compute):
         sampler, trainer, seen = ScriptedSampler(codec, script), Trainer(), []
         sampler.statistics = SamplerStatistics()
         players = SampledPlayers(sampler, codec, seed=0)
-        runner = EpisodeRunner(
-            players, environment or SingleTurn(), seed=0, limits=Limits(4, 60)
-        )
+        runner = EpisodeRunner(players, environment or SingleTurn(), seed=0, limits=Limits(4, 60))
 
         async def judge(episodes):
             values = [score(e.answer, e.member) for e in episodes]

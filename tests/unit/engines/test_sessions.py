@@ -12,6 +12,7 @@ from training_gym.environments.turn_based import Turn, TurnBased
 from training_gym.rollouts.attempts import Attempt, Limits
 from training_gym.rollouts.runner import EpisodeRunner
 from training_gym.rollouts.seats import SampledPlayers
+from training_gym.rollouts.services import Services
 from training_gym.spec.episodes import Counters
 from training_gym.spec.errors import EngineError
 from training_gym.spec.messages import user
@@ -108,11 +109,11 @@ def test_a_fixed_model_plays_the_user_and_is_not_trained_on(network, codec, comp
             seed=3,
             limits=Limits(8, 60.0),
             presence=sampler.presence,
-            fixed=fixed,
+            services=(services := Services(fixed=fixed)),
         )
         attempts = [Attempt(TASK, member, 0, "train", "g") for member in range(2)]
         episodes = await runner.play_group(attempts, Sampling(max_tokens=5), Counters())
-        await fixed.close()
+        await services.close()
         await sampler.close()
         return episodes
 
@@ -129,7 +130,9 @@ def test_a_fixed_model_plays_the_user_and_is_not_trained_on(network, codec, comp
 def test_beside_a_sampler_alone_only_addresses_are_known(network, codec, compute):
     sampler = LocalSampler(network, codec, compute, slots=1, max_sequence_tokens=200)
     runner = EpisodeRunner(
-        SampledPlayers(sampler, codec, seed=3), UserSimulation(user="tiny"), seed=3,
+        SampledPlayers(sampler, codec, seed=3),
+        UserSimulation(user="tiny"),
+        seed=3,
         limits=Limits(8, 60.0),
     )
     attempt = Attempt(TASK, 0, 0, "train", "g")

@@ -190,7 +190,7 @@ def gradients(network, given, algorithm):
 
 
 def split(given, row, at):
-    """The batch with one trajectory in two: its first tokens trained alone, the rest behind them."""
+    """The batch with one trajectory in two: first tokens alone, the rest trained behind them."""
     whole = given.trajectories[row]
     mask = whole.loss_mask
     first = whole.changed(

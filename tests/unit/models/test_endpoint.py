@@ -21,7 +21,10 @@ def answer(content="hello", finish="stop", **message):
     )
 
 
-def ask(*responses, messages=(user("hi"),), endpoint=None, sampling=None, **options):
+GREETING = user("hi")
+
+
+def ask(*responses, messages=(GREETING,), endpoint=None, sampling=None, **options):
     """What the policy answers when a server gives these responses, and what was sent."""
     left, sent = list(responses), []
 

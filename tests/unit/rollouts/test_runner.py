@@ -6,8 +6,8 @@ import pytest
 from training_gym.environments.single_turn import SingleTurn
 from training_gym.rollouts.attempts import Attempt, Limits
 from training_gym.rollouts.runner import EpisodeRunner
-from training_gym.rollouts.sandboxes import EpisodeSandboxes
 from training_gym.rollouts.seats import SampledPlayers
+from training_gym.rollouts.services import Services
 from training_gym.spec.episodes import Outcome, Score
 from training_gym.spec.errors import EngineError, EnvironmentFailure
 from training_gym.spec.messages import user
@@ -42,14 +42,12 @@ class Stage:
     def play(self, environment, script=("yes",) * 99, members=1, seed=1, visit=0, **limits):
         self.sampler = ScriptedSampler(self.codec, script)
         presence = limits.pop("presence", None)
-        sandboxes = limits.pop("sandboxes", None)
         runner = EpisodeRunner(
             SampledPlayers(self.sampler, self.codec, seed=seed),
             environment,
             seed=seed,
             limits=Limits(**{"max_turns": 4, "timeout_s": 60.0, **limits}),
             presence=presence,
-            sandboxes=sandboxes,
         )
         attempts = [Attempt(self.task, member, visit, "train", "g") for member in range(members)]
         return asyncio.run(runner.play_group(attempts, SAMPLING, self.counters))
@@ -307,7 +305,7 @@ def test_what_was_kept_stays_when_a_limit_ends_the_episode(stage):
     async def keeps(task, policy, ctx):
         for turn in range(9):
             await policy.chat(task.prompt)
-            ctx.keep(score=Score(value=float(turn)), turn=turn, first=0)
+            ctx.keep({"turn": turn, "first": 0}, score=Score(value=float(turn)))
 
     (episode,) = stage.play(Scene(keeps))
     assert episode.outcome.status == "truncated"
@@ -318,7 +316,7 @@ def test_what_was_kept_stays_when_a_limit_ends_the_episode(stage):
 def test_an_outcomes_own_words_come_before_what_was_kept(stage):
     async def keeps(task, policy, ctx):
         await policy.chat(task.prompt)
-        ctx.keep(score=Score(value=1.0), note="kept", more=1)
+        ctx.keep({"note": "kept", "more": 1}, score=Score(value=1.0))
         return Outcome(score=Score(value=2.0), artifacts={"note": "returned"})
 
     (episode,) = stage.play(Scene(keeps))
@@ -328,7 +326,7 @@ def test_an_outcomes_own_words_come_before_what_was_kept(stage):
 
 def test_a_failed_episode_keeps_its_artifacts_and_no_score(stage):
     async def fails(task, policy, ctx):
-        ctx.keep(score=Score(value=1.0), seen="before it broke")
+        ctx.keep({"seen": "before it broke"}, score=Score(value=1.0))
         raise OSError("gone")
 
     (episode,) = stage.play(Scene(fails))
@@ -364,19 +362,19 @@ def test_sandboxes_are_lent_once_each_and_gone_afterwards(stage):
         return Outcome()
 
     async def play():
-        sandboxes = EpisodeSandboxes(find=lambda name: provider)
+        services = Services(provider=lambda name: provider)
         sampler = ScriptedSampler(stage.codec, ["yes"] * 9)
         runner = EpisodeRunner(
             SampledPlayers(sampler, stage.codec, seed=1),
             Scene(works),
             seed=1,
             limits=Limits(4, 60.0),
-            sandboxes=sandboxes,
+            services=services,
         )
         attempts = [Attempt(stage.task, member, 0, "train", "g") for member in range(3)]
         episodes = await runner.play_group(attempts, SAMPLING, stage.counters)
         await runner.close()
-        await sandboxes.close()
+        await services.close()
         return episodes, await provider.list()
 
     episodes, alive = asyncio.run(play())

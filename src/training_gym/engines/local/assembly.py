@@ -19,13 +19,14 @@ from training_gym.engines.local.learning import PolicyLearner, training_sampling
 from training_gym.engines.local.loop import Learner, Loop, WeightsKind, read_progress
 from training_gym.engines.local.network import Network
 from training_gym.engines.local.objectives import updates_per_batch
-from training_gym.engines.local.preparation import load_environment, prepare_torch
+from training_gym.engines.local.preparation import prepare_torch
 from training_gym.engines.local.requests import Requests
 from training_gym.engines.local.sampler import LocalSampler
 from training_gym.engines.local.state import Progress
 from training_gym.engines.local.trainer import LocalTrainer
 from training_gym.engines.local.translation import translation_for
 from training_gym.engines.local.watched import Watched
+from training_gym.environments.loading import load_environment
 from training_gym.models import catalogue
 from training_gym.models.base_weights import base_sha256
 from training_gym.models.weights import load_codec, load_model, save_model
@@ -37,8 +38,8 @@ from training_gym.rewards import RewardRunner
 from training_gym.rollouts.attempts import Limits
 from training_gym.rollouts.judging import EpisodeJudge
 from training_gym.rollouts.runner import EpisodeRunner
-from training_gym.rollouts.sandboxes import EpisodeSandboxes
 from training_gym.rollouts.seats import SampledPlayers
+from training_gym.rollouts.services import Services
 from training_gym.spec.algorithms import GivenAnswers
 from training_gym.spec.code import Code
 from training_gym.spec.datasets import Dataset
@@ -67,8 +68,6 @@ class Assembly:
         self.activity = Activity(recorder)
         self._runners: dict[str, RewardRunner] = {}
         self._stack = contextlib.AsyncExitStack()
-        self._sandboxes = EpisodeSandboxes()
-        self._stack.push_async_callback(self._sandboxes.close)
 
     async def loop(self) -> Loop:
         """Build everything and take up the newest checkpoint, if there is one."""
@@ -88,16 +87,8 @@ class Assembly:
             deterministic=self.recipe.engine.deterministic,
         )
         self._stack.push_async_callback(self.sampler.close)
-        self._fixed_models = LocalFixedModels(
-            catalogue.resolve,
-            lambda folder: frozen(folder, self.network),
-            self.compute,
-            sampling=training_sampling(self.recipe),
-            seed=self.recipe.seed,
-            slots=self.plan.slots,
-            max_sequence_tokens=self.plan.max_sequence_tokens,
-        )
-        self._stack.push_async_callback(self._fixed_models.close)
+        self._services = Services(fixed=self._fixed_models())
+        self._stack.push_async_callback(self._services.close)
         self.companions = await self.compute.run(
             load_companions, self.recipe, self.network, self.codec, start=self._start() or source
         )
@@ -125,6 +116,17 @@ class Assembly:
             start_cold=self.sampler.forget,
             saved=checkpoint,
             activity=self.activity,
+        )
+
+    def _fixed_models(self) -> LocalFixedModels:
+        return LocalFixedModels(
+            catalogue.resolve,
+            lambda folder: frozen(folder, self.network),
+            self.compute,
+            sampling=training_sampling(self.recipe),
+            seed=self.recipe.seed,
+            slots=self.plan.slots,
+            max_sequence_tokens=self.plan.max_sequence_tokens,
         )
 
     async def close(self) -> None:
@@ -288,8 +290,7 @@ class Assembly:
             seed=recipe.seed,
             limits=Limits(recipe.max_turns, recipe.episode_timeout_s, recipe.max_episode_tokens),
             presence=self.sampler.presence,
-            fixed=self._fixed_models,
-            sandboxes=self._sandboxes,
+            services=self._services,
         )
         self._stack.push_async_callback(runner.close)
         return runner

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from training_gym.environments.opening import with_instructions
 from training_gym.spec.environment import Policy
@@ -20,9 +20,8 @@ from training_gym.spec.messages import Message, ToolCall, ToolSpec, user
 _CALL = re.compile(r"<tool_call>\s*(.*?)\s*(?:</tool_call>|\Z)", re.S)
 
 _HOW = """\
-You may call tools. To call one, write
-<tool_call>{"name": "the tool", "arguments": {"parameter": "value"}}</tool_call>
-and wait for its result. The tools are:
+You may call tools. To call one, write <tool_call>{"name": …, "arguments": {…}}</tool_call> and wait
+for its result. The tools are:
 """
 
 
@@ -68,7 +67,7 @@ class TextTools:
 
     def begin(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[Message]:
         """See `Dialect`."""
-        listed = "\n".join(tool.model_dump_json() for tool in tools)
+        listed = "\n".join(map(described, tools))
         return with_instructions(messages, f"{_HOW}{listed}")
 
     async def ask(
@@ -81,6 +80,31 @@ class TextTools:
     def results(self, answers: Sequence[Message]) -> list[Message]:
         """See `Dialect`."""
         return [user("\n".join(f"<tool_result>{a.text}</tool_result>" for a in answers))]
+
+
+def described(tool: ToolSpec) -> str:
+    """A tool in few words: `add(a: integer, b: integer = 1): Add.`, then what is said of each."""
+    properties: Any = tool.parameters.get("properties", {})
+    required: Any = tool.parameters.get("required", [])
+    given = []
+    for name, schema in properties.items():
+        default = "" if name in required else f" = {json.dumps(schema.get('default'))}"
+        given.append(f"{name}: {_kind(schema)}{default}")
+    lines = [f"{tool.name}({', '.join(given)}): {tool.description}".rstrip(": ")]
+    lines += [
+        f"  {name}: {schema['description']}"
+        for name, schema in properties.items()
+        if "description" in schema
+    ]
+    if "$defs" in tool.parameters:
+        lines.append(f"  where {json.dumps(tool.parameters['$defs'])}")
+    return "\n".join(lines)
+
+
+def _kind(schema: Any) -> str:
+    """A plain type by its name, everything else as its schema."""
+    rest = {key: value for key, value in schema.items() if key not in ("default", "description")}
+    return str(rest["type"]) if set(rest) == {"type"} else json.dumps(rest)
 
 
 def calls_in(text: str) -> list[ToolCall]:

@@ -18,7 +18,7 @@ from training_gym.spec.code import CodeRef
 from training_gym.spec.environment import Context, Policy
 from training_gym.spec.episodes import Outcome
 from training_gym.spec.errors import SpecError
-from training_gym.spec.sandboxes import SandboxSpec
+from training_gym.spec.sandboxes import Sandbox, SandboxSpec
 from training_gym.spec.settings import Settings
 from training_gym.spec.tasks import Task
 
@@ -57,12 +57,20 @@ class ToolEnvironment(Settings):
 
     async def run(self, task: Task, policy: Policy, ctx: Context) -> Outcome:
         """Answer calls until there are none."""
+        if self.sandbox is None:
+            return await self.work_in(None, task, policy, ctx)
+        async with ctx.sandbox(self.sandbox, provider=self.provider) as sandbox:
+            return await self.work_in(sandbox, task, policy, ctx)
+
+    async def work_in(
+        self, sandbox: Sandbox | None, task: Task, policy: Policy, ctx: Context
+    ) -> Outcome:
+        """The same in a sandbox that somebody else has and ends."""
         dialect = self._dialects[self.dialect]
         async with contextlib.AsyncExitStack() as stack:
             supplied: dict[str, Any] = {"ctx": ctx, "state": {}}
-            if self.sandbox is not None:
-                lent = ctx.sandbox(self.sandbox, provider=self.provider)
-                supplied["sandbox"] = await stack.enter_async_context(lent)
+            if sandbox is not None:
+                supplied["sandbox"] = sandbox
             tools = await self._open(stack, supplied)
             specs = [tool.spec for tool in tools.values()]
             messages = dialect.begin(opening(task), specs)
@@ -75,7 +83,7 @@ class ToolEnvironment(Settings):
                 answers = await asyncio.gather(
                     *(answer(call, tools, max_chars=self.max_result_chars) for call in calls)
                 )
-                ctx.keep(tool_calls=dict(used), **await self._left(supplied))
+                ctx.keep({"tool_calls": dict(used), **await self._left(supplied)})
                 messages = [*messages, reply, *dialect.results(answers)]
         return Outcome(status="truncated", reason=f"no answer after {self.max_turns} turns")
 

@@ -40,7 +40,7 @@ class McpServer(Settings):
 
     @contextlib.asynccontextmanager
     async def session(self) -> AsyncIterator[McpSession]:
-        """A session, ended on leaving; raises `EnvironmentFailure` where there is none to be had."""
+        """A session, ended on leaving; raises `EnvironmentFailure` where none can be had."""
         client = _client(self)
         try:
             async with asyncio.timeout(self.start_timeout_s):

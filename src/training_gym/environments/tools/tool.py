@@ -95,7 +95,7 @@ async def _result(call: ToolCall, tools: Mapping[str, Tool]) -> str:
         if limit.expired():
             raise Mistake(f"{call.name} took longer than {tool.timeout_s:g} s") from None
         raise Mistake(f"TimeoutError: {error}") from None
-    except Exception as error:  # boundary: the tool's own code; the model is told
+    except Exception as error:  # noqa: BLE001 - boundary: the tool's own code; the model is told
         raise Mistake(f"{type(error).__name__}: {error}") from None
 
 
@@ -142,12 +142,14 @@ async def _in_thread(function: Callable[[], Any]) -> Any:
             future.set_result(result) if error is None else future.set_exception(error)
 
     def run() -> None:
+        result: Any = None
+        error: Exception | None = None
         try:
-            result, error = function(), None
+            result = function()
         except StopIteration as stop:  # a future takes no such exception
-            result, error = None, RuntimeError(f"StopIteration: {stop}")
+            error = RuntimeError(f"StopIteration: {stop}")
         except BaseException as raised:  # noqa: BLE001 - handed to the caller
-            result, error = None, raised if isinstance(raised, Exception) else _exit(raised)
+            error = raised if isinstance(raised, Exception) else _exit(raised)
         if not loop.is_closed():
             loop.call_soon_threadsafe(settle, result, error)
 

@@ -15,6 +15,7 @@ async def shell(sandbox: Sandbox, command: str) -> str:
     """Run a shell command in the workspace and return what it printed.
 
     Args:
+        sandbox: Where; the model is not told of it.
         command: A line for the shell.
     """
     result = await sandbox.exec(ExecRequest(argv=("sh", "-c", command), timeout_s=COMMAND_S))
@@ -28,6 +29,7 @@ async def read_file(sandbox: Sandbox, path: str) -> str:
     """Read a text file.
 
     Args:
+        sandbox: Where; the model is not told of it.
         path: Relative to the workspace.
     """
     try:
@@ -40,6 +42,7 @@ async def write_file(sandbox: Sandbox, path: str, content: str) -> str:
     """Write a text file, replacing what was there.
 
     Args:
+        sandbox: Where; the model is not told of it.
         path: Relative to the workspace.
         content: The whole text.
     """

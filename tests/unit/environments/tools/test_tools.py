@@ -2,11 +2,12 @@ import asyncio
 import sys
 import threading
 import time
+from typing import Literal
 
 import pytest
 
 from training_gym.environments.tools import ToolEnvironment
-from training_gym.environments.tools.dialect import calls_in
+from training_gym.environments.tools.dialect import calls_in, described
 from training_gym.environments.tools.tool import answer, as_text, function_tool
 from training_gym.spec.code import Code
 from training_gym.spec.errors import EnvironmentFailure, SandboxError, SpecError
@@ -62,7 +63,7 @@ def call(function, arguments="{}", *, timeout_s=5.0, supplied=None, max_chars=20
         (add, '{"a": 2, "b": 3}', "5"),
         (add, '{"a": 2, "b": ', 'you wrote: {"a": 2, "b": '),
         (add, "[2, 3]", "no JSON object; you wrote: [2, 3]"),
-        (add, '{"a": "two", "b": 3}', 'a: Input should be a valid integer'),
+        (add, '{"a": "two", "b": 3}', "a: Input should be a valid integer"),
         (add, '{"a": 2, "c": 3}', 'you wrote: {"a": 2, "c": 3}'),
         (fail, '{"with_what": "value"}', "error: ValueError: broken"),
         (fail, '{"with_what": "exit"}', "error: RuntimeError: SystemExit: broken"),
@@ -122,7 +123,9 @@ def calling(*pairs):
 def test_native_calls_run_side_by_side_and_answer_in_order():
     environment = ToolEnvironment(tools=[add, hang, count])
     asked = calling(
-        ("hang", '{"seconds": 0.2}'), ("add", '{"a": 2, "b": 3}'), ("nothing", ""),
+        ("hang", '{"seconds": 0.2}'),
+        ("add", '{"a": 2, "b": 3}'),
+        ("nothing", ""),
     )
     began = time.monotonic()
     outcome, policy, ctx = play(environment, asked, calling(("count", '{"by": 1}')), "5")
@@ -161,9 +164,25 @@ def test_text_dialect_tells_reads_and_answers_in_plain_text():
     assert outcome.status == "finished"
     opening = policy.asked[0]
     assert opening[0].text.startswith("Rules.\n\nYou may call tools.")
-    assert '"name":"add"' in opening[0].text
+    assert opening[0].text.endswith("\nadd(a: integer, b: integer): Add two numbers.")
     assert policy.asked[1][-1] == user("<tool_result>5</tool_result>")
     assert policy.tools == [(), ()]
+
+
+def test_a_tool_in_few_words():
+    def look(at: str, how: Literal["near", "far"] = "near", *, places: list[int] | None = None):
+        """Look.
+
+        Args:
+            at: What.
+        """
+
+    spec = function_tool(look, {}, 1.0).spec
+    first, second = described(spec).splitlines()
+    assert first.startswith('look(at: string, how: {"enum": ["near", "far"]')
+    assert ' = "near", places: {"anyOf"' in first
+    assert first.endswith(" = null): Look.")
+    assert second == "  at: What."
 
 
 @pytest.mark.parametrize(
@@ -171,10 +190,14 @@ def test_text_dialect_tells_reads_and_answers_in_plain_text():
     [
         ("no call", []),
         ('<tool_call>{"name": "a", "arguments": {"x": 1}}', [("a", '{"x": 1}')]),
-        ('<tool_call>{"name": "a"}</tool_call><tool_call>{"name": "b"}</tool_call>',
-         [("a", "{}"), ("b", "{}")]),
-        ('<tool_call>{"name": "a", "arguments": {"x": }</tool_call>',
-         [("a", '{"name": "a", "arguments": {"x": }')]),
+        (
+            '<tool_call>{"name": "a"}</tool_call><tool_call>{"name": "b"}</tool_call>',
+            [("a", "{}"), ("b", "{}")],
+        ),
+        (
+            '<tool_call>{"name": "a", "arguments": {"x": }</tool_call>',
+            [("a", '{"name": "a", "arguments": {"x": }')],
+        ),
         ("<tool_call>a(1)</tool_call>", [("", "a(1)")]),
         ('<tool_call>["a"]</tool_call>', [("", '["a"]')]),
         ('<tool_call>{"name": "a", "arguments": "x"}</tool_call>', [("a", "x")]),
@@ -234,7 +257,9 @@ def test_mcp_servers_are_tools(tmp_path):
         tools=[add], mcp=[McpServer(command=command, env=env, include=["shout"])]
     )
     asked = calling(
-        ("shout", '{"text": "hello"}'), ("shout", '{"text": "fail"}'), ("shout", '{"t'),
+        ("shout", '{"text": "hello"}'),
+        ("shout", '{"text": "fail"}'),
+        ("shout", '{"t'),
     )
     _, policy, _ = play(environment, asked, "done")
     assert [spec.name for spec in policy.tools[0]] == ["add", "shout"]
