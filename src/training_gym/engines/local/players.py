@@ -11,7 +11,7 @@ import torch
 from training_gym.engines.local.companions import frozen
 from training_gym.engines.local.compute import Compute
 from training_gym.engines.local.fixed_models import LocalFixedModels
-from training_gym.engines.local.learning import training_sampling
+from training_gym.engines.local.groups import training_sampling
 from training_gym.engines.local.network import Network
 from training_gym.engines.local.sampler import LocalSampler
 from training_gym.models import catalogue
