@@ -42,7 +42,7 @@ from training_gym.spec.sandboxes import (
 
 FIRST_UID = 1_900_000_000
 """Host uid of uid 0 in rootful sandboxes; 65,536 follow. Nobody else is likely to own them."""
-_DESCRIPTORS = 6
+_DESCRIPTORS = 8
 """Open descriptors for each living sandbox, and some to spare."""
 
 
@@ -65,8 +65,9 @@ class ZygoteProvider:
         self._uid = uid
         self._wants_cgroups = use_cgroups and not self._rootless
         self._hierarchies: list[cgroups.Hierarchy] = []
+        self._controls_memory = False
         self._folder: Path | None = None
-        self._zygotes: dict[str, asyncio.Task[tuple[Zygote, Root]]] = {}
+        self._zygotes: dict[tuple[Image, tuple[Mount, ...]], asyncio.Task[tuple[Zygote, Root]]] = {}
         self._numbers = itertools.count(1)
         self._spare_groups: list[cgroups.Group] = []
         self._groups: dict[str, cgroups.Group] = {}
@@ -142,16 +143,14 @@ class ZygoteProvider:
         if group is not None:
             self._groups[sandbox.id] = group
             self._oom_before[sandbox.id] = group.oom_kills()
-        attaching = asyncio.ensure_future(sandbox.attach())
-        try:
-            await asyncio.shield(attaching)
-            self._guard(sandbox)
-            if spec.network.mode != "none":
+        sandbox.attach()
+        self._guard(sandbox)
+        if spec.network.mode != "none":
+            try:
                 await open_egress(sandbox)
-        except BaseException:
-            # Cancelled while its link opens: its end is heard of only once that is done.
-            attaching.add_done_callback(lambda _: sandbox.kill())
-            raise
+            except BaseException:
+                sandbox.kill()
+                raise
         return sandbox
 
     async def _spawn(
@@ -165,19 +164,18 @@ class ZygoteProvider:
     ) -> Parts:
         layers, image = origin
         limits = spec.resources
-        controlled = {name for h in self._hierarchies for name in h.controllers}
         request = {
             "user": spec.user,
             "disk_mb": limits.disk_mb,
             "files": limits.files,
             "processes": limits.processes,
-            "data_mb": 0 if "memory" in controlled else limits.memory_mb,
+            "data_mb": 0 if self._controls_memory else limits.memory_mb,
             "layers": layers,
         }
         ours, theirs = socket.socketpair()
-        fds = group.open_members() if group is not None else []
+        members = group.members if group is not None else ()
         try:
-            zygote.spawn(request, [theirs.fileno(), *fds])
+            zygote.spawn(request, [theirs.fileno(), *members])
             theirs.close()
             told, (root_fd, state, handle) = await receive_ready(ours, timeout_s)
         except BaseException:
@@ -185,8 +183,6 @@ class ZygoteProvider:
             raise
         finally:
             theirs.close()
-            for fd in fds:
-                os.close(fd)
         missing = tuple(told["missing"])
         return Parts(ours, root_fd, state, handle, missing, layers, image, root.warm, root.env)
 
@@ -206,7 +202,7 @@ class ZygoteProvider:
         return group
 
     def _guard(self, sandbox: LocalSandbox) -> None:
-        if any("memory" in hierarchy.controllers for hierarchy in self._hierarchies):
+        if self._controls_memory:
             return
         limit = sandbox.spec.resources.memory_mb
         error = OutOfMemory(
@@ -227,7 +223,7 @@ class ZygoteProvider:
 
     async def _zygote(self, image: Image, mounts: tuple[Mount, ...]) -> tuple[Zygote, Root]:
         """The one for this image and these mounts, started if need be; many callers, one start."""
-        key = f"{image!r} {mounts!r}"
+        key = (image, mounts)
         known = self._zygotes.get(key)
         if known is not None and known.done():
             failed = known.cancelled() or known.exception() is not None
@@ -237,6 +233,8 @@ class ZygoteProvider:
             known = None if failed else known
         if known is None:
             known = self._zygotes[key] = asyncio.create_task(self._launch(image, mounts))
+        elif known.done():
+            return known.result()
         return await asyncio.shield(known)
 
     async def _launch(self, image: Image, mounts: tuple[Mount, ...]) -> tuple[Zygote, Root]:
@@ -266,6 +264,7 @@ class ZygoteProvider:
         if self._folder is not None:
             return
         self._hierarchies = cgroups.find() if self._wants_cgroups else []
+        self._controls_memory = any("memory" in h.controllers for h in self._hierarchies)
         self._folder = claim_folder(self._hierarchies, self._uid)
 
     @property
@@ -294,7 +293,8 @@ class ZygoteProvider:
     def ended(self, sandbox: LocalSandbox) -> None:
         """Part of `Owner`."""
         self._alive.pop(sandbox.id, None)
-        self._watchdog.forget(sandbox.pid)
+        if not self._controls_memory:
+            self._watchdog.forget(sandbox.pid)
         group = self._groups.pop(sandbox.id, None)
         self._oom_before.pop(sandbox.id, None)
         if group is not None:

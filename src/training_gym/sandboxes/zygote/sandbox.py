@@ -12,6 +12,7 @@ import socket
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self
 
@@ -102,8 +103,8 @@ class LocalSandbox:
         self.tier = tier
         self.parts = parts
         self.workspace = parts.workspace
-        self.pid = _pid_behind(parts.handle)
-        self.info = SandboxInfo(id=sandbox_id, tags=spec.tags, created_at=time.time(), tier=tier)
+        self._created_at = time.time()
+        self._has_files = True
         self._channels = itertools.count(1)
         self._turn = asyncio.Lock()
         self._executions: dict[int, Execution] = {}
@@ -119,10 +120,22 @@ class LocalSandbox:
             **spec.env,
         }
 
-    async def attach(self) -> None:
+    def attach(self) -> None:
         """Begin to listen to it."""
-        self._link = await Link.over(self.parts.link, self._link_lost)
+        self._link = Link(self.parts.link, self._link_lost)
         asyncio.get_running_loop().add_reader(self.parts.handle, self._process_ended)
+
+    @cached_property
+    def pid(self) -> int:
+        """Process 1, as the host numbers it."""
+        return _pid_behind(self.parts.handle)
+
+    @property
+    def info(self) -> SandboxInfo:
+        """What `SandboxProvider.list` tells."""
+        return SandboxInfo(
+            id=self.id, tags=self.spec.tags, created_at=self._created_at, tier=self.tier
+        )
 
     # ------------------------------------------------------------ commands
 
@@ -349,7 +362,7 @@ class LocalSandbox:
             await asyncio.wait_for(self._gone.wait(), _UNKILLABLE_S)
         except TimeoutError:
             raise SandboxDied(
-                f"process {self.pid} of sandbox {self.id} cannot be ended",
+                f"process 1 of sandbox {self.id} cannot be ended",
                 fix="it hangs in the kernel: restart the machine if it stays",
             ) from None
 
@@ -357,6 +370,7 @@ class LocalSandbox:
         """End process 1, and with it all others; does not wait."""
         self._why = why or self._why
         if not self._gone.is_set():
+            self._close_files()
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self.parts.handle, signal.SIGKILL)
 
@@ -375,13 +389,21 @@ class LocalSandbox:
         if self._tunnel is not None:
             self._tunnel.close()
         self._link.close()
-        for fd in (self.parts.root, self.parts.state, self.parts.handle):
-            os.close(fd)
+        self._close_files()
+        os.close(self.parts.handle)
         self._owner.ended(self)
+
+    def _close_files(self) -> None:
+        """Before its processes end: the last to hold a tree takes it apart, and we have no time."""
+        if self._has_files:
+            self._has_files = False
+            os.close(self.parts.root)
+            os.close(self.parts.state)
 
     def _link_lost(self) -> None:
         """Process 1 hung up: it ends, or is not ours any more."""
-        self.kill()
+        if not self._gone.is_set():
+            self.kill()
 
     def _check(self) -> None:
         if self._why is not None or self._gone.is_set():

@@ -12,15 +12,17 @@ import gc
 import json
 import os
 import select
-import signal
 import socket
 from typing import Any
 
 from training_gym.sandboxes.zygote.inside import frames
 from training_gym.sandboxes.zygote.inside import syscalls as sc
 from training_gym.sandboxes.zygote.inside.child import become_sandbox
-from training_gym.sandboxes.zygote.inside.command import ImportState
+from training_gym.sandboxes.zygote.inside.command import ImportState, preload, use_site
+from training_gym.sandboxes.zygote.inside.init import WAKE, Init, open_wake
 from training_gym.sandboxes.zygote.inside.janitor import Janitor
+from training_gym.sandboxes.zygote.inside.rehearsal import rehearse
+from training_gym.sandboxes.zygote.inside.sweep import Sweep
 from training_gym.sandboxes.zygote.inside.trees import Boot, build_zygote_tree
 
 _OWNER, _OWNER_HANDLE = 3, 4
@@ -32,26 +34,32 @@ _ENDING_S = 60.0
 class Zygote:
     """Forks sandboxes, each into namespaces of its own."""
 
-    def __init__(self, owner: socket.socket, boot: Boot, janitor: Janitor, first_uid: int) -> None:
-        """`first_uid`: host uid of the sandboxes' uid 0, where root maps a whole range."""
+    def __init__(
+        self, owner: socket.socket, boot: Boot, janitor: Janitor, first_uid: int, init: Init
+    ) -> None:
+        """One without sandboxes.
+
+        Args:
+            owner: Requests come from there.
+            boot: What all its sandboxes have in common.
+            janitor: Clears up at the end.
+            first_uid: Host uid of the sandboxes' uid 0, where root maps a whole range.
+            init: What process 1 of each will be.
+        """
         self._owner, self._boot, self._janitor = owner, boot, janitor
-        self._first_uid = first_uid
-        self._imports = ImportState()
+        self._first_uid, self._init = first_uid, init
         self._spare_networks: list[int] = []
         self._networks: dict[int, int] = {}
 
     def serve(self) -> None:
         """Until the owner hangs up or dies."""
-        wake_reader, wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        signal.set_wakeup_fd(wake_writer, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
         poll = select.poll()
-        for fd in (_OWNER, _OWNER_HANDLE, wake_reader):
+        for fd in (_OWNER, _OWNER_HANDLE, WAKE[0]):
             poll.register(fd, select.POLLIN)
         while True:
             ready = {fd for fd, _ in poll.poll()}
-            if wake_reader in ready:
-                os.read(wake_reader, 4096)
+            if WAKE[0] in ready:
+                os.read(WAKE[0], 4096)
                 self._reap()
             if _OWNER_HANDLE in ready:
                 self._janitor.clean(self._networks, lambda: True)
@@ -77,9 +85,8 @@ class Zygote:
             self._refuse(fds[0], str(error))
             pid = -1
         if pid == 0:
-            signal.set_wakeup_fd(-1)
             os.close(gate_writer)
-            become_sandbox(self._boot, request, fds, gate_reader, self._imports)
+            become_sandbox(self._boot, request, fds, gate_reader, self._init)
         os.close(gate_reader)
         if pid > 0:
             self._networks[pid] = -1 if network is None else network
@@ -162,6 +169,9 @@ def _enter_namespaces(rootless: bool) -> None:
 
 def main() -> None:
     """Boot from the first message, then serve."""
+    open_wake()
+    use_site()
+    imports = ImportState()
     owner = socket.socket(fileno=_OWNER)
     told = json.loads(owner.recv(1 << 16))
     boot = Boot(
@@ -176,18 +186,24 @@ def main() -> None:
         janitor = Janitor(told["home"], told["folder"], told["cgroups"])
         _enter_namespaces(boot.rootless)
         build_zygote_tree(boot)
-        for name in told["preload"]:
-            __import__(name)
+        preload(told["preload"])
     except (OSError, ImportError) as error:
         owner.send(json.dumps({"error": str(error)}).encode())
         return
     # An owner killed meanwhile hears nothing, and `serve` then removes what it left.
     with contextlib.suppress(OSError):
         owner.send(json.dumps({"ready": os.getpid()}).encode())
+    nothing = os.open("/dev/null", os.O_RDWR)
+    for standard in (0, 1):
+        os.dup2(nothing, standard)
+    rehearse(imports)
+    init = Init(imports, Sweep(True))
+    zygote = Zygote(owner, boot, janitor, told["first_uid"], init)
+    imports.close()
     gc.collect()
     gc.freeze()
     gc.disable()
-    Zygote(owner, boot, janitor, told["first_uid"]).serve()
+    zygote.serve()
 
 
 if __name__ == "__main__":
