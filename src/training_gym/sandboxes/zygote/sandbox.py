@@ -12,7 +12,6 @@ import socket
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self
 
@@ -103,6 +102,7 @@ class LocalSandbox:
         self.tier = tier
         self.parts = parts
         self.workspace = parts.workspace
+        self.pid = _pid_behind(parts.handle)
         self._created_at = time.time()
         self._has_files = True
         self._channels = itertools.count(1)
@@ -124,11 +124,6 @@ class LocalSandbox:
         """Begin to listen to it."""
         self._link = Link(self.parts.link, self._link_lost)
         asyncio.get_running_loop().add_reader(self.parts.handle, self._process_ended)
-
-    @cached_property
-    def pid(self) -> int:
-        """Process 1, as the host numbers it."""
-        return _pid_behind(self.parts.handle)
 
     @property
     def info(self) -> SandboxInfo:
@@ -454,8 +449,11 @@ class LocalProcess:
 
 
 def _pid_behind(handle: int) -> int:
-    with open(f"/proc/self/fdinfo/{handle}", encoding="ascii") as info:
-        for line in info:
-            if line.startswith("Pid:"):
-                return int(line.split()[1])
-    raise OSError("a pidfd without Pid")
+    info = os.open(f"/proc/self/fdinfo/{handle}", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _, found, rest = os.read(info, 4096).partition(b"\nPid:")
+    finally:
+        os.close(info)
+    if not found:
+        raise OSError("a pidfd without Pid")
+    return int(rest.split(b"\n", 1)[0])
