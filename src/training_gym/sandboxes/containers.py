@@ -21,6 +21,7 @@ from training_gym.sandboxes.remote.machine import ShellResult, refusal
 from training_gym.sandboxes.remote.sandbox import RemoteSandbox, open_remote
 from training_gym.spec.sandboxes import (
     DockerfileImage,
+    Image,
     OciImage,
     SandboxCapabilities,
     SandboxDied,
@@ -178,6 +179,17 @@ class ContainerProvider:
                 ),
             )
         ]
+
+    async def image_digest(self, image: Image) -> str:
+        """Part of `KnowsImages`: pulls, loads or builds it if need be."""
+        if isinstance(image, SnapshotImage):
+            return ""
+        name = await self._image(SandboxSpec(image=image))
+        code, out, _ = await self._engine.call("image", "inspect", "--format", "{{.Id}}", name)
+        if code:
+            await self._engine.need("pull", "-q", name, timeout_s=600)
+            out = await self._engine.need("image", "inspect", "--format", "{{.Id}}", name)
+        return out.decode().strip()
 
     async def create(self, spec: SandboxSpec, *, timeout_s: float = 60.0) -> RemoteSandbox:
         """Part of `SandboxProvider`."""

@@ -118,7 +118,12 @@ class SandboxSpec(Settings):
     @property
     def key(self) -> str:
         """Digest of everything but the tags: sandboxes with one key can stand in for another."""
-        text = self.model_dump_json(exclude={"tags"})
+        return self.key_with("")
+
+    def key_with(self, image_digest: str) -> str:
+        """The same with the image's content, where it is known, in place of its name."""
+        known = {"image"} if image_digest else set()
+        text = self.model_dump_json(exclude={"tags", *known}) + image_digest
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

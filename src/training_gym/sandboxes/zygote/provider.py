@@ -116,6 +116,10 @@ class ZygoteProvider:
                 )
             ]
 
+    async def image_digest(self, image: Image) -> str:
+        """Part of `KnowsImages`."""
+        return await self._images.digest(image)
+
     # ------------------------------------------------------------ making
 
     async def create(self, spec: SandboxSpec, *, timeout_s: float = 60.0) -> LocalSandbox:

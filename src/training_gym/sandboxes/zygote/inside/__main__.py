@@ -12,8 +12,8 @@ import gc
 import json
 import os
 import select
+import signal
 import socket
-from typing import Any
 
 from training_gym.sandboxes.zygote.inside import frames
 from training_gym.sandboxes.zygote.inside import syscalls as sc
@@ -27,8 +27,17 @@ from training_gym.sandboxes.zygote.inside.trees import Boot, build_zygote_tree
 
 _OWNER, _OWNER_HANDLE = 3, 4
 _MAX_SPARE_NETWORKS = 64
+_ANY = "any"
 _ENDING_S = 60.0
 """Longest wait for the end of an owner that hung up without a word."""
+
+
+class Waiting:
+    """A forked process that waits to become a sandbox."""
+
+    def __init__(self, control: socket.socket, user: str) -> None:
+        """`control`: where its request goes; `user`: of which sandboxes it has the user map."""
+        self.control, self.user = control, user
 
 
 class Zygote:
@@ -50,9 +59,11 @@ class Zygote:
         self._first_uid, self._init = first_uid, init
         self._spare_networks: list[int] = []
         self._networks: dict[int, int] = {}
+        self._ahead: Waiting | None = None
 
     def serve(self) -> None:
         """Until the owner hangs up or dies."""
+        self._fork_ahead()
         poll = select.poll()
         for fd in (_OWNER, _OWNER_HANDLE, WAKE[0]):
             poll.register(fd, select.POLLIN)
@@ -72,34 +83,73 @@ class Zygote:
                     # A killed process closes its descriptors a moment before it counts as ended.
                     self._janitor.clean(self._networks, lambda: _owner_ended(_ENDING_S))
                 else:
-                    self._spawn(json.loads(message), fds)
+                    self._spawn(message, fds)
 
-    def _spawn(self, request: dict[str, Any], fds: list[int]) -> None:
-        """Fork one sandbox; `fds`: its link to the host, then its cgroups' task files."""
-        network = None if self._boot.rootless else self._enter_network()
-        flags = sc.NEWUSER | sc.NEWNS | sc.NEWPID | sc.NEWIPC | sc.NEWUTS | sc.NEWCGROUP
-        gate_reader, gate_writer = os.pipe()
+    def _spawn(self, message: bytes, fds: list[int]) -> None:
+        """Make one sandbox; `fds`: its link to the host, then its cgroups' task files.
+
+        The process comes from the last time, its namespaces made; the next one's is forked while
+        this one builds its tree.
+        """
+        user = json.loads(message)["user"] if self._boot.rootless else _ANY
         try:
-            pid = sc.clone(flags if network is not None else flags | sc.NEWNET)
+            if not self._tell(self._take_ahead(user), message, fds):
+                self._tell(self._fork(user), message, fds)
         except OSError as error:
             self._refuse(fds[0], str(error))
-            pid = -1
-        if pid == 0:
-            os.close(gate_writer)
-            become_sandbox(self._boot, request, fds, gate_reader, self._init)
-        os.close(gate_reader)
-        if pid > 0:
-            self._networks[pid] = -1 if network is None else network
-            try:
-                self._map_users(pid, request["user"])
-                os.write(gate_writer, b"x")
-            except OSError as error:
-                self._refuse(fds[0], f"user map: {error}")
-        elif network is not None:
-            self._spare_networks.append(network)
-        os.close(gate_writer)
         for fd in fds:
             os.close(fd)
+        self._fork_ahead()
+
+    @staticmethod
+    def _tell(child: Waiting | None, message: bytes, fds: list[int]) -> bool:
+        """Whether it was there to hear."""
+        if child is None:
+            return False
+        with child.control:
+            try:
+                socket.send_fds(child.control, [message], fds)
+            except OSError:  # killed for lack of memory
+                return False
+        return True
+
+    def _take_ahead(self, user: str) -> Waiting | None:
+        child = self._ahead
+        if child is None or child.user not in (_ANY, user):
+            return None
+        self._ahead = None
+        return child
+
+    def _fork_ahead(self) -> None:
+        if self._ahead is None:
+            with contextlib.suppress(OSError):  # whoever asks for the next one will be told
+                self._ahead = self._fork(_ANY if not self._boot.rootless else "user")
+
+    def _fork(self, user: str) -> Waiting:
+        """A process in namespaces of its own, that waits for its request. Raises `OSError`."""
+        network = None if self._boot.rootless else self._enter_network()
+        flags = sc.NEWUSER | sc.NEWNS | sc.NEWPID | sc.NEWIPC | sc.NEWUTS | sc.NEWCGROUP
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            pid = sc.clone(flags if network is not None else flags | sc.NEWNET)
+        except OSError:
+            if network is not None:
+                self._spare_networks.append(network)
+            ours.close()
+            theirs.close()
+            raise
+        if pid == 0:
+            ours.close()
+            become_sandbox(self._boot, theirs, self._init)
+        theirs.close()
+        self._networks[pid] = -1 if network is None else network
+        try:
+            self._map_users(pid, user)
+        except OSError:
+            os.kill(pid, signal.SIGKILL)
+            ours.close()
+            raise
+        return Waiting(ours, user)
 
     @staticmethod
     def _refuse(link: int, why: str) -> None:

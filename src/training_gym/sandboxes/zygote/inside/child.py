@@ -1,6 +1,6 @@
 """From the clone to process 1: what a new sandbox does to itself, in this order.
 
-Join the cgroups; wait for the user map; set limits; build the tree and lose the old one; drop every
+Wait for the request; join the cgroups; set limits; build the tree and lose the old one; drop every
 privilege; install the filter; tell the host. Nothing of the sandbox's files is touched before the
 privileges are gone.
 
@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import _socket
 import contextlib
+import json
 import os
 import resource
 import struct
+from array import array
 from typing import Any, NoReturn
 
 from training_gym.sandboxes.zygote.inside import frames, seccomp
@@ -29,16 +31,23 @@ _ROOT_CAPABILITIES = (0, 1, 3, 4, 5, 6, 7, 10)
 """CHOWN, DAC_OVERRIDE, FOWNER, FSETID, KILL, SETGID, SETUID, NET_BIND_SERVICE."""
 _FILTER = seccomp.Filter(seccomp.program(seccomp.INTERNET))
 _HANDLES = struct.Struct("3i")
+_SPACE = _socket.CMSG_SPACE(8 * _HANDLES.size)
 _COMPLETE = frames.document(frames.READY, 0, {"missing": []})
 
 
-def become_sandbox(
-    boot: Boot, request: dict[str, Any], fds: list[int], gate: int, init: Init
-) -> NoReturn:
-    """Never returns: `init`, made before the fork, serves the host until it hangs up."""
-    link = fds[0]
+def become_sandbox(boot: Boot, control: _socket.socket, init: Init) -> NoReturn:
+    """Never returns: waits for its request, then serves the host as `init`, made before the fork.
+
+    `control`: where the request comes from, with the link to the host and the cgroups' task files.
+    """
+    sc.die_with_parent()
+    message, ancillary, _, _ = control.recvmsg(1 << 16, _SPACE)
+    if not message or not ancillary:
+        os._exit(0)
+    link, *cgroups = array("i", ancillary[0][2])
     try:
-        missing, handles = _set_up(boot, request, fds[1:], gate)
+        request = json.loads(message)
+        missing, handles = _set_up(boot, request, cgroups)
         if "proc" in missing:
             init.sweep = Sweep(False)
         sc.set_dumpable(False)
@@ -53,13 +62,11 @@ def become_sandbox(
 
 
 def _set_up(
-    boot: Boot, request: dict[str, Any], cgroups: list[int], gate: int
+    boot: Boot, request: dict[str, Any], cgroups: list[int]
 ) -> tuple[list[str], tuple[int, int, int]]:
     # Alone and for itself, a thread moves between groups without the kernel's global lock.
     for tasks in cgroups:
         os.write(tasks, b"0")
-    if os.read(gate, 1) != b"x":
-        raise OSError("the zygote could not map users")
     limit_resources(request)
     handle = os.pidfd_open(os.getpid())
     uid = 0 if request["user"] == "root" else 1000
