@@ -348,12 +348,17 @@ async def opens_one_service_of_the_host(provider: SandboxProvider, spec: Sandbox
 
 
 def _call(address: str) -> ExecRequest:
+    """Say hello to a service: with Python where the image has it, else with netcat."""
     host, _, port = address.rpartition(":")
     code = (
         "import socket, sys; s = socket.create_connection((sys.argv[1], int(sys.argv[2])), 5);"
         "s.sendall(b'hello\\n'); sys.stdout.write(s.makefile().read())"
     )
-    return ExecRequest(argv=("python3", "-c", code, host, port), timeout_s=20)
+    script = (
+        'if command -v python3 >/dev/null; then exec python3 -c "$1" "$2" "$3"; fi;'
+        'echo hello | nc -w 5 "$2" "$3"'
+    )
+    return ExecRequest(argv=("sh", "-c", script, "sh", code, host, port), timeout_s=20)
 
 
 FILES: tuple[Clause, ...] = (

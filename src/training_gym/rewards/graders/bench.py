@@ -38,7 +38,7 @@ class Bench:
     """Takes fresh sandboxes from a warm pool; one for each grader, in one event loop."""
 
     def __init__(
-        self, settings: BenchSettings, given: SandboxProvider | SandboxPool | None
+        self, settings: BenchSettings, given: SandboxProvider | SandboxPool | None = None
     ) -> None:
         """`given`: whose sandboxes to use, neither closed here; None: a pool of our own."""
         self._settings = settings

@@ -34,13 +34,14 @@ async def receive_ready(
     loop = asyncio.get_running_loop()
     readable: asyncio.Future[bool] = loop.create_future()
     link.setblocking(False)
-    loop.add_reader(link, _settle, readable, True)
+    fd = link.fileno()  # given the socket, a loop looks its names up to describe it, each time
+    loop.add_reader(fd, _settle, readable, True)
     timer = loop.call_later(timeout_s, _settle, readable, False)
     try:
         in_time = await readable
     finally:
         timer.cancel()
-        loop.remove_reader(link)
+        loop.remove_reader(fd)
     if not in_time:
         raise StartTimeout(
             f"the sandbox was not ready after {timeout_s:g} s", fix="raise timeout_s, or try again"
@@ -75,7 +76,7 @@ class Link:
 
     def __init__(self, link: socket.socket, lost: Callable[[], None]) -> None:
         """Over a connected socket, which it then owns; `lost` is called once, at its end."""
-        self._socket = link
+        self._socket, self._fd = link, link.fileno()
         self._lost = lost
         self._loop = asyncio.get_running_loop()
         self._parser = frames.Parser()
@@ -87,7 +88,7 @@ class Link:
         """Whether anything can be sent."""
         self.opened: Handler | None = None
         """Called with the channel of each connection from inside and its payload."""
-        self._loop.add_reader(link, self._receive)
+        self._loop.add_reader(self._fd, self._receive)
 
     def handle(self, channel: int, handler: Handler | None) -> None:
         """Give a channel's frames to a handler; None: drop them from now on."""
@@ -118,7 +119,7 @@ class Link:
             if sent == len(data):
                 return
             data = data[sent:]
-            self._loop.add_writer(self._socket, self._flush)
+            self._loop.add_writer(self._fd, self._flush)
         self._unsent += data
 
     async def pour(self, kind: int, channel: int, data: bytes, window: int = WINDOW) -> None:
@@ -144,9 +145,9 @@ class Link:
         if not self.is_open:
             return
         self.is_open = False
-        self._loop.remove_reader(self._socket)
+        self._loop.remove_reader(self._fd)
         if self._unsent:
-            self._loop.remove_writer(self._socket)
+            self._loop.remove_writer(self._fd)
         self._socket.close()
         for event in self._credited.values():
             event.set()
@@ -156,7 +157,7 @@ class Link:
         with contextlib.suppress(OSError):  # full still, or its end: that is heard of by reading
             del self._unsent[: self._socket.send(self._unsent)]
             if not self._unsent:
-                self._loop.remove_writer(self._socket)
+                self._loop.remove_writer(self._fd)
 
     def _receive(self) -> None:
         try:
