@@ -24,7 +24,8 @@ from training_gym.sandboxes.egress import open_egress
 from training_gym.sandboxes.zygote.launch import ENVIRONMENT, PRELOAD, archive, interpreter
 from training_gym.sandboxes.zygote.link import receive_ready
 from training_gym.sandboxes.zygote.owner import claim_folder, shared_parent
-from training_gym.sandboxes.zygote.sandbox import LocalSandbox, Parts
+from training_gym.sandboxes.zygote.parts import Parts
+from training_gym.sandboxes.zygote.sandbox import LocalSandbox
 from training_gym.sandboxes.zygote.watchdog import Watchdog
 from training_gym.spec.sandboxes import (
     HostImage,

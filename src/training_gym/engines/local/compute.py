@@ -42,3 +42,4 @@ class Compute:
     def close(self) -> None:
         """Let the running call end and stop."""
         self._executor.shutdown(wait=True)
+        accelerator.fall_silent()

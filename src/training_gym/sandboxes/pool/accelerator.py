@@ -7,6 +7,7 @@ knows the other: both meet here.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -28,7 +29,12 @@ def tell(*, busy: bool) -> None:
         if loop is here:
             pool.accelerator(busy=busy)
         elif not loop.is_closed():
-            loop.call_soon_threadsafe(lambda pool=pool: pool.accelerator(busy=busy))
+            loop.call_soon_threadsafe(partial(pool.accelerator, busy=busy))
+
+
+def fall_silent() -> None:
+    """Nobody will tell any more; pools that are opened later estimate again."""
+    _TOLD.clear()
 
 
 def join(pool: SandboxPool) -> None:

@@ -330,10 +330,10 @@ class SandboxPool:
     async def _shelf(self, spec: SandboxSpec, now: float) -> Shelf:
         """The stock of this kind: one image under two names is one kind."""
         if spec.image not in self._digests:
-            knows = isinstance(self.provider, KnowsImages) and spec.image.kind in _NAMED
-            self._digests[spec.image] = (
-                await self.provider.image_digest(spec.image) if knows else ""
-            )
+            digest, provider = "", self.provider
+            if spec.image.kind in _NAMED and isinstance(provider, KnowsImages):
+                digest = await provider.image_digest(spec.image)
+            self._digests[spec.image] = digest
         key = spec.key_with(self._digests[spec.image])
         if key not in self._shelves:
             self._shelves[key] = Shelf(spec.changed(tags={}), self.policy, now)

@@ -8,23 +8,22 @@ import itertools
 import os
 import posixpath
 import signal
-import socket
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self
 
 from training_gym.sandboxes.zygote import files
+from training_gym.sandboxes.zygote.background import LocalProcess
 from training_gym.sandboxes.zygote.execution import Execution
 from training_gym.sandboxes.zygote.link import Link
+from training_gym.sandboxes.zygote.parts import Parts
 from training_gym.sandboxes.zygote.tunnel import Dial, Tunnel, dial
 from training_gym.spec.sandboxes import (
     MIB,
     ExecRequest,
     ExecResult,
     HostService,
-    Image,
     Network,
     OutOfMemory,
     Output,
@@ -37,32 +36,7 @@ from training_gym.spec.sandboxes import (
     Snapshot,
 )
 
-WORKSPACE = "/workspace"
 _UNKILLABLE_S = 10.0
-
-
-@dataclass(frozen=True)
-class Parts:
-    """What a started sandbox consists of on the host."""
-
-    link: socket.socket
-    root: int
-    """Descriptor of its root folder."""
-    state: int
-    """Descriptor of the folder with its writable layer."""
-    handle: int
-    """pidfd of its process 1."""
-    missing: tuple[str, ...]
-    layers: tuple[str, ...]
-    image: Image
-    """What it was made from, below all snapshots."""
-    warm: bool
-    """Whether source runs in a fork of the zygote's interpreter."""
-    env: Mapping[str, str]
-    workspace: str = WORKSPACE
-    root_path: str = "/"
-    """What `root` is inside: nothing outside of it can be read."""
-    can_connect: bool = True
 
 
 class Owner(Protocol):
@@ -102,7 +76,7 @@ class LocalSandbox:
         self.tier = tier
         self.parts = parts
         self.workspace = parts.workspace
-        self.pid = _pid_behind(parts.handle)
+        self.pid = parts.pid()
         self._created_at = time.time()
         self._has_files = True
         self._channels = itertools.count(1)
@@ -417,43 +391,3 @@ class LocalSandbox:
         traceback: TracebackType | None,
     ) -> None:
         await self.destroy()
-
-
-class LocalProcess:
-    """A background command."""
-
-    def __init__(self, execution: Execution) -> None:
-        """Made by `LocalSandbox.start`."""
-        self._execution = execution
-        self._result: asyncio.Future[ExecResult] | None = None
-
-    def output(self) -> AsyncIterator[Output]:
-        """Part of `SandboxProcess`."""
-        self._execution.divert()
-        return self._execution.pieces()
-
-    async def write(self, data: bytes) -> None:
-        """Part of `SandboxProcess`."""
-        await self._execution.write(data)
-
-    async def wait(self) -> ExecResult:
-        """Part of `SandboxProcess`."""
-        if self._result is None:
-            self._result = asyncio.ensure_future(self._execution.result())
-        return await asyncio.shield(self._result)
-
-    async def kill(self) -> ExecResult:
-        """Part of `SandboxProcess`."""
-        self._execution.kill()
-        return await self.wait()
-
-
-def _pid_behind(handle: int) -> int:
-    info = os.open(f"/proc/self/fdinfo/{handle}", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        _, found, rest = os.read(info, 4096).partition(b"\nPid:")
-    finally:
-        os.close(info)
-    if not found:
-        raise OSError("a pidfd without Pid")
-    return int(rest.split(b"\n", 1)[0])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _signal
 import atexit
 import io
 import os
@@ -41,6 +40,8 @@ class ImportState:
         sys.meta_path[:], sys.path_hooks[:] = self._meta, self._hooks
 
 
+_raw: Any = sys.modules["_signal"]
+"""What `signal` wraps: without enumerations, which are made of a great many objects."""
 _DEFAULTS = tuple(
     int(number)
     for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGTERM)
@@ -89,10 +90,10 @@ def prepare(stdio: tuple[int, int, int], order: int, confine: Callable[[], None]
             os.dup2(order, ORDER)
         sc.close_range(ORDER + 1)
     confine()
-    _signal.set_wakeup_fd(-1)
+    _raw.set_wakeup_fd(-1)
     # As any program expects them: process 1 and its interpreter had their own way with these.
     for number in _DEFAULTS:
-        _signal.signal(number, _signal.SIG_DFL)
+        _raw.signal(number, _raw.SIG_DFL)
 
 
 def become_command(request: dict[str, Any], imports: ImportState) -> NoReturn:
@@ -140,7 +141,7 @@ def _fail(status: int, message: str) -> NoReturn:
 
 def _run_source(source: str, environment: dict[str, str], imports: ImportState) -> NoReturn:
     """What `python3 -c` does, in this interpreter."""
-    _signal.signal(_DEFAULTS[0], _signal.default_int_handler)
+    _raw.signal(_DEFAULTS[0], _raw.default_int_handler)
     use_interpreter(environment, imports)
     status = 0
     try:
