@@ -20,17 +20,13 @@ from training_gym.sandboxes.zygote.inside import frames
 from training_gym.spec.sandboxes import SandboxDied, StartFailed
 
 PRELOAD = (
-    "array",
     "bisect",
     "collections",
     "copy",
     "dataclasses",
     "datetime",
-    "decimal",
     "enum",
-    "fractions",
     "functools",
-    "hashlib",
     "heapq",
     "io",
     "itertools",
@@ -39,14 +35,15 @@ PRELOAD = (
     "operator",
     "random",
     "re",
-    "statistics",
     "string",
     "struct",
     "textwrap",
     "traceback",
     "typing",
 )
-"""Modules that warm code finds loaded."""
+"""Modules that warm code finds loaded: what snippets use most, and little that is its own library.
+
+Each shared library is five mappings that every fork copies and every end takes apart."""
 
 ENVIRONMENT = {
     "PATH": "/usr/bin:/bin",

@@ -17,7 +17,6 @@ import json
 import os
 import resource
 import struct
-from array import array
 from typing import Any, NoReturn
 
 from training_gym.sandboxes.zygote.inside import frames, seccomp
@@ -44,7 +43,8 @@ def become_sandbox(boot: Boot, control: _socket.socket, init: Init) -> NoReturn:
     message, ancillary, _, _ = control.recvmsg(1 << 16, _SPACE)
     if not message or not ancillary:
         os._exit(0)
-    link, *cgroups = array("i", ancillary[0][2])
+    rights = ancillary[0][2]
+    link, *cgroups = struct.unpack(f"{len(rights) // 4}i", rights)
     try:
         request = json.loads(message)
         missing, handles = _set_up(boot, request, cgroups)

@@ -12,12 +12,13 @@ The zygote pivots into a tiny tree on tmpfs, because each sandbox starts with a 
 
 from __future__ import annotations
 
+import contextlib
 import os
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from training_gym.sandboxes.zygote.inside import folders
 from training_gym.sandboxes.zygote.inside import syscalls as sc
 
 WORKSPACE = "/workspace"
@@ -117,14 +118,12 @@ def _build_skeleton(programs: Sequence[str], lower: str) -> None:
 
 def _copy_public(source: str, target: str) -> None:
     """Copy what every user of the host may read; anything else, and what is absent, is left out."""
-    try:
+    with contextlib.suppress(OSError):
         os.makedirs(os.path.dirname(target), exist_ok=True)
-        if os.path.isdir(source):
-            shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
-        elif os.stat(source).st_mode & 0o004:
-            shutil.copy(source, target)
-    except (OSError, shutil.Error):
-        return
+        # What a link leads to: the sandbox may not see the place.
+        place = os.path.realpath(source)
+        if os.path.isdir(place) or os.stat(place).st_mode & 0o004:
+            folders.copy(place, target)
 
 
 def _make_like(source: str, place: str) -> None:
