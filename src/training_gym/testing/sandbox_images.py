@@ -41,6 +41,7 @@ def write_busybox_image(archive: Path, *, env: tuple[str, ...] = ("PATH=/bin",))
         "os": "linux",
         "config": {"Env": list(env)},
         "rootfs": {"type": "layers", "diff_ids": [layer_id]},
+        "history": [{"created_by": "busybox and its applets"}],
     }
     with tarfile.open(archive, "w") as out:
         kind = "application/vnd.oci.image"

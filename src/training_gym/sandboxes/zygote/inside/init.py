@@ -31,6 +31,8 @@ LINK = 62
 """Descriptor that leads to the host."""
 WAKE = (60, 61)
 """Ends of the pipe that a signal writes to: orphans end without a descriptor of their own."""
+_PAUSE_S = 0.003
+"""After a command, until the next one's process is forked: many a sandbox ends right here."""
 _BACKLOG = 1 << 20
 """Unsent bytes towards the host above which nothing more is read from commands."""
 
@@ -206,7 +208,7 @@ class Init:
             leftovers, clean = self.sweep.end_leftovers()
         told.update(leftovers=leftovers, clean=clean, sweep_s=time.monotonic() - began)
         self.send(frames.document(frames.EXIT, running.channel, told))
-        self._fork_ahead()
+        self._loop.at("ahead", time.monotonic() + _PAUSE_S, self._fork_ahead)
 
     def _reap(self) -> None:
         """Collect orphans; the children that are commands are waited for where they are known."""
