@@ -43,6 +43,7 @@ class ContainerProvider:
         self.name = engine
         self._engine = Engine(engine)
         self._alive: dict[str, RemoteSandbox] = {}
+        self._deleted: list[str] = []
 
     def capabilities(self) -> SandboxCapabilities:
         """Networks other than none would need rules in the engine's bridge."""
@@ -160,14 +161,19 @@ class ContainerProvider:
             await self._engine.call("rm", "-f", sandbox_id)
 
     async def delete_snapshot(self, snapshot_id: str) -> None:
-        """Part of `SandboxProvider`."""
-        await self._engine.call("rmi", snapshot_id)
+        """Part of `SandboxProvider`; what still builds on it keeps it until the end."""
+        code, _, _ = await self._engine.call("rmi", snapshot_id)
+        if code:
+            self._deleted.append(snapshot_id)
 
     async def close(self) -> None:
         """Part of `SandboxProvider`."""
         for sandbox in list(self._alive.values()):
             await sandbox.destroy()
         self._alive.clear()
+        # The latest first: an image stays as long as another one lies on it.
+        while self._deleted:
+            await self._engine.call("rmi", self._deleted.pop())
 
 
 def _limits(spec: SandboxSpec) -> list[str]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import os
 import shutil
+import subprocess
 
 import pytest
 
@@ -36,3 +38,24 @@ def spec(tmp_path_factory) -> SandboxSpec:
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_contract_with_an_image(provider, clause, spec) -> None:
     try_clause(clause, PROVIDERS[provider], spec)
+
+
+@pytest.mark.skipif("podman" not in PROVIDERS, reason="podman is not installed")
+def test_forks_leave_no_images(spec) -> None:
+    def images() -> set[str]:
+        words = ("podman", "images", "-q", "localhost/training-gym-snapshot")
+        return set(subprocess.run(words, capture_output=True, text=True).stdout.split())
+
+    async def main() -> None:
+        provider = PodmanProvider()
+        async with await provider.create(spec) as parent:
+            (child,) = await parent.fork(1)
+            (grandchild,) = await child.fork(1)
+            assert images() - before
+            await grandchild.destroy()
+            await child.destroy()
+        await provider.close()
+
+    before = images()
+    asyncio.run(main())
+    assert images() <= before
