@@ -40,6 +40,10 @@ def become_sandbox(boot: Boot, control: _socket.socket, init: Init) -> NoReturn:
     `control`: where the request comes from, with the link to the host and the cgroups' task files.
     """
     sc.die_with_parent()
+    limit_always()
+    _socket.sethostname("sandbox")
+    handle = os.pidfd_open(os.getpid())
+    json.loads('{"touched": "what it touches is touched"}')
     message, ancillary, _, _ = control.recvmsg(1 << 16, _SPACE)
     if not message or not ancillary:
         os._exit(0)
@@ -47,7 +51,7 @@ def become_sandbox(boot: Boot, control: _socket.socket, init: Init) -> NoReturn:
     link, *cgroups = struct.unpack(f"{len(rights) // 4}i", rights)
     try:
         request = json.loads(message)
-        missing, handles = _set_up(boot, request, cgroups)
+        missing, handles = _set_up(boot, request, cgroups, handle)
         if "proc" in missing:
             init.sweep = Sweep(False)
         sc.set_dumpable(False)
@@ -62,13 +66,12 @@ def become_sandbox(boot: Boot, control: _socket.socket, init: Init) -> NoReturn:
 
 
 def _set_up(
-    boot: Boot, request: dict[str, Any], cgroups: list[int]
+    boot: Boot, request: dict[str, Any], cgroups: list[int], handle: int
 ) -> tuple[list[str], tuple[int, int, int]]:
     # Alone and for itself, a thread moves between groups without the kernel's global lock.
     for tasks in cgroups:
         os.write(tasks, b"0")
     limit_resources(request)
-    handle = os.pidfd_open(os.getpid())
     uid = 0 if request["user"] == "root" else 1000
     sc.become(uid, uid)
     # Changing users makes a process undumpable, and its /proc files root's.
@@ -78,7 +81,6 @@ def _set_up(
     state, missing = build_sandbox_tree(
         boot, request["disk_mb"], request["files"], request["layers"]
     )
-    _socket.sethostname("sandbox")
     sc.die_with_parent()
     sc.keep_capabilities(_ROOT_CAPABILITIES if uid == 0 else ())
     _FILTER.install()
@@ -99,22 +101,27 @@ _HARD = {
 }
 
 
+def limit_always() -> None:
+    """Set the limits that are the same for all."""
+    _limit(resource.RLIMIT_CORE, 0)
+    _limit(resource.RLIMIT_NOFILE, 4096)
+    _limit(resource.RLIMIT_MEMLOCK, 8 * _MIB)
+    _limit(resource.RLIMIT_MSGQUEUE, 819_200)
+
+
 def limit_resources(request: dict[str, Any]) -> None:
-    """Set the limits that each process keeps by itself."""
-    for kind, value in (
-        (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_NOFILE, 4096),
-        (resource.RLIMIT_FSIZE, request["disk_mb"] * _MIB),
-        (resource.RLIMIT_NPROC, request["processes"]),
-        (resource.RLIMIT_MEMLOCK, 8 * _MIB),
-        (resource.RLIMIT_MSGQUEUE, 819_200),
-    ):
-        hard = _HARD[kind]
-        if hard != resource.RLIM_INFINITY and value > hard:
-            value = hard
-        resource.setrlimit(kind, (value, value))
+    """Set those that a spec asks for and each process keeps by itself."""
+    _limit(resource.RLIMIT_FSIZE, request["disk_mb"] * _MIB)
+    _limit(resource.RLIMIT_NPROC, request["processes"])
     if request["data_mb"]:
         resource.setrlimit(resource.RLIMIT_DATA, (request["data_mb"] * _MIB,) * 2)
+
+
+def _limit(kind: int, value: int) -> None:
+    hard = _HARD[kind]
+    if hard != resource.RLIM_INFINITY and value > hard:
+        value = hard
+    resource.setrlimit(kind, (value, value))
 
 
 def _settle(link: int, told: bytes, handles: tuple[int, int, int]) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from training_gym.sandboxes.zygote.inside import frames, landlock, seccomp
 from training_gym.sandboxes.zygote.inside import syscalls as sc
-from training_gym.sandboxes.zygote.inside.child import limit_resources
+from training_gym.sandboxes.zygote.inside.child import limit_always, limit_resources
 from training_gym.sandboxes.zygote.inside.command import (
     ImportState,
     become_interpreter,
@@ -35,6 +35,7 @@ def main() -> None:
     use_site()
     imports = ImportState()
     preload(told["preload"])
+    limit_always()
     limit_resources(told)
     sc.die_with_parent()
     is_first = os.getpid() == 1
