@@ -9,6 +9,7 @@ import typer
 
 from training_gym.cli import (
     alerts,
+    collect,
     dashboard,
     demo_run,
     doctor,
@@ -67,6 +68,7 @@ app.command()(init.init)
 app.command()(doctor.doctor)
 app.command()(dashboard.dashboard)
 app.command()(setup.setup)
+app.command()(collect.collect)
 app.command("demo-run")(demo_run.demo_run)
 
 
