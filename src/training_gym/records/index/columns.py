@@ -220,6 +220,10 @@ def rollup(data: Sequence[float], size: int) -> array[float]:
 
     Means are of the finite values; NaN where there is none. Extremes leave out NaN only.
     """
+    if len(data) % size == 0 and math.isfinite(sum(data)):
+        parts = list(zip(*[iter(data)] * size, strict=True))
+        means = (total / size for total in map(sum, parts))
+        return array("d", map(min, parts)) + array("d", map(max, parts)) + array("d", means)
     low, high, mean = array("d"), array("d"), array("d")
     for start in range(0, len(data), size):
         part = data[start : start + size]

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from training_gym.records.index.episode_intake import STATUSES, TRAIN
+from training_gym.records.index.episode_heads import STATUSES, TRAIN
 from training_gym.records.index.episode_values import EpisodePage, EpisodeQuery, EpisodeRow, Range
 from training_gym.records.index.places import read_line
 from training_gym.records.index.schema import COMPONENT_COLUMNS
