@@ -88,6 +88,7 @@ class TrainConfig(RunSpec):
         follow(RunDirectory(run.path), shown, to_stderr)
         if run.wait().status not in ("completed", "stopped"):
             raise run.failure()
+        _say_at_terminal("look at it in the browser: training-gym dashboard")
         return run
 
 

@@ -213,6 +213,8 @@ SCHEMAS: dict[str, dict[str, str]] = {
         "effect on the mean reward, before, after, text, episodes of each",
         "verdict": "as in alerts/1",
         "alerts": "ids of the alerts that are not resolved",
+        "judged": "episode, reward, verdict (honest, exploit, unclear) and why; without --judge"
+        " empty",
     },
     "models.list/1": {"models": ", ".join(_MODEL) + " of each"},
     "models.show/1": {
