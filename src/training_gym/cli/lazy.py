@@ -40,11 +40,12 @@ class LazyGroup(TyperGroup):
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
-        self.commands = _Commands(self.lazy, self.commands)
+        self._all = _Commands(self.lazy, self.commands)
+        self.commands = self._all
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """List the commands by the table's lines, importing none of them."""
-        listed = {name: self.commands.listed(name) for name in self.commands}
+        listed = {name: self._all.listed(name) for name in self._all}
         room = formatter.width - 6 - max(map(len, listed))
         with formatter.section("Commands"):
             formatter.write_dl(

@@ -130,11 +130,12 @@ def _answer(value: dict[str, object], status: int = 200) -> Response:
 async def _in_thread(work: Callable[..., T], *arguments: object) -> T:
     from starlette.concurrency import run_in_threadpool
 
-    return await run_in_threadpool(work, *arguments)
+    done: T = await run_in_threadpool(work, *arguments)
+    return done
 
 
 def _token(request: Request) -> str:
-    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    scheme, _, token = str(request.headers.get("authorization", "")).partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
         raise Unauthorized("no token was sent", fix="Authorization: Bearer TOKEN")
     return token.strip()
