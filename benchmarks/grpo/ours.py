@@ -1,8 +1,13 @@
 """Our side: the embedded engine's sampler and trainer, a step for each line on stdin."""
 
 import asyncio
+import os
 import sys
 import time
+
+from training_gym.engines.local.engine import ENVIRONMENT
+
+os.environ.update(ENVIRONMENT)  # as the engine's job does, before torch is there
 
 import torch
 from shapes import GROUP, PROMPTS, SHAPES, peak_memory_gib, prompts, tell, wait_for_turn

@@ -56,11 +56,12 @@ def computed_bytes(engine: LocalEngine, machine: Machine) -> int:
 
 
 def available_gib(engine: LocalEngine, machine: Machine) -> float:
-    """Memory that may be planned for, where the weights will lie."""
+    """Memory that one process may plan for, where the weights will lie."""
     total = (
         machine.accelerator_memory_gib if on_accelerator(engine, machine) else machine.memory_gib
     )
-    return total * USABLE_FRACTION
+    alone = 1 if on_accelerator(engine, machine) else engine.data_parallel
+    return total * USABLE_FRACTION / alone
 
 
 def estimate_memory(
@@ -76,10 +77,13 @@ def estimate_memory(
     held = 4 if width == 4 else 6
     beside = architecture.companion_parameters
     packed = max(shape.token_budget, shape.sequence_tokens)
+    replicas = engine.data_parallel
+    # Beside whole weights, each of several processes keeps the shard that it changes.
+    shards = 4 * (architecture.num_parameters + adapted) / replicas if replicas > 1 else 0
     return MemoryEstimate(
-        weights_gib=held * (architecture.num_parameters + adapted + beside) / GIB,
+        weights_gib=(held * (architecture.num_parameters + adapted + beside) + shards) / GIB,
         gradients_gib=4 * trained / GIB,
-        optimizer_gib=8 * trained / GIB,  # AdamW's two moments, in float32
+        optimizer_gib=8 * trained / replicas / GIB,  # AdamW's two moments, in float32
         activations_gib=packed * activation_bytes_per_token(architecture, width) / GIB,
         logits_gib=_logits_bytes(run, architecture, shape) / GIB,
         kv_cache_gib=_cache_bytes(run, architecture, width, shape) / GIB,

@@ -84,9 +84,14 @@ class Recorder:
         said = {"rule": rule, "message": message, "severity": severity}
         self.record("alerts", {**said, **fields}, counters)
 
-    def episode(self, episode: Episode) -> None:
-        """Record an episode with its tokens; never dropped."""
-        self.record("episodes", {}, episode.counters, episode=episode)
+    def episode(self, episode: Episode, *, staleness: int | None = None) -> None:
+        """Record an episode with its tokens; never dropped.
+
+        `staleness`: policy versions between its oldest token and the policy that learns from it;
+        None: readers take it from the tokens.
+        """
+        fields = {} if staleness is None else {"staleness": staleness}
+        self.record("episodes", fields, episode.counters, episode=episode)
 
     def token_columns(
         self,
@@ -99,7 +104,7 @@ class Recorder:
     ) -> None:
         """Record what became known of an episode's tokens after it was recorded, for display.
 
-        Columns such as `entropy`, `advantage` or `trainer_logprobs` hold a value for each token of
+        Columns such as `entropy`, `advantage` or `mismatch` hold a value for each token of
         the trajectory from the token `start` on, kept as f16; may be dropped under pressure.
         """
         block = Block.pack(

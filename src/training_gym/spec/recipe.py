@@ -18,6 +18,8 @@ from training_gym.spec.algorithms import (
     Algorithm,
     Distill,
     DrGRPO,
+    GivenAnswers,
+    PolicyGradient,
     ReinforcePlusPlus,
     SimPO,
 )
@@ -72,6 +74,9 @@ class LocalEngine(Settings):
     """Type of matrix products; weights and moments stay float32. auto: bfloat16 on CUDA."""
     threads: int | None = Field(None, ge=1)
     """CPU threads; None: the physical cores this process may use."""
+    data_parallel: int = Field(1, ge=1)
+    """Processes that sample and train together, one to each GPU; on a CPU they share its threads.
+    Optimizer state and gradients are sharded over them."""
     slots: int | None = Field(None, ge=1)
     """Sequences sampled at once; None: the planner decides."""
     token_budget: int | None = Field(None, ge=64)
@@ -141,6 +146,9 @@ class Recipe(Settings):
     """Episodes of each task in one batch."""
     optimizer_steps_per_batch: int = Field(1, ge=1)
     """Updates of the weights made from one batch."""
+    max_staleness: int = Field(0, ge=0)
+    """Policy versions by which a token may be older than the policy that begins to learn from it:
+    as far as it allows, the next batches are played meanwhile. 0: strictly on-policy."""
     max_prompt_tokens: int | None = Field(None, ge=1)
     """Longer prompts are left out, counted and reported; None: what the context allows."""
     max_response_tokens: int = Field(256, ge=1)
@@ -164,6 +172,14 @@ class Recipe(Settings):
     def episodes_per_batch(self) -> int:
         """Episodes of one batch."""
         return self.prompts_per_batch * self.group_size
+
+    @property
+    def updates_per_batch(self) -> int:
+        """Most updates of the weights made from one batch."""
+        if isinstance(self.algorithm, GivenAnswers):
+            return 1
+        passes = self.algorithm.passes if isinstance(self.algorithm, PolicyGradient) else 1
+        return passes * self.optimizer_steps_per_batch
 
 
 def _of_answers(name: str, algorithm: Algorithm, learning_rate: float) -> Recipe:

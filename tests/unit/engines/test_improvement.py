@@ -10,7 +10,6 @@ from training_gym.engines.local.companions import load_companions
 from training_gym.engines.local.imitation import ImitationLearner
 from training_gym.engines.local.learning import PolicyLearner
 from training_gym.engines.local.network import Network
-from training_gym.engines.local.objectives import updates_per_batch
 from training_gym.engines.local.sampler import LocalSampler
 from training_gym.engines.local.state import Progress
 from training_gym.engines.local.trainer import LocalTrainer
@@ -70,7 +69,7 @@ class Workbench:
             self.network,
             recipe,
             token_budget=4096,
-            total_steps=recipe.num_steps * updates_per_batch(recipe),
+            total_steps=recipe.num_steps * recipe.updates_per_batch,
             save_weights=lambda _: None,
             companions=self.companions,
         )
@@ -197,7 +196,7 @@ def test_the_reward_rises(tiny_folder, compute, settings):
     # Before its first update each batch is seen by the weights that sampled it.
     assert max(metrics["mismatch_max"] for metrics in updated) < 1e-4
     drift = max(metrics["ratio_max"] for metrics in updated)
-    assert drift > 1.01 if updates_per_batch(recipe) > 1 else drift < 1 + 1e-4
+    assert drift > 1.01 if recipe.updates_per_batch > 1 else drift < 1 + 1e-4
     assert history[0]["drift_rate"] == 0.0
 
 

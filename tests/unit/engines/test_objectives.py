@@ -7,7 +7,7 @@ from training_gym.engines.local.companions import Companions
 from training_gym.engines.local.credit import Group, credit, training_batch
 from training_gym.engines.local.measures import over_updates
 from training_gym.engines.local.network import Network
-from training_gym.engines.local.objectives import columns_before_training, updates_per_batch
+from training_gym.engines.local.objectives import columns_before_training
 from training_gym.engines.local.packing import Row, micro_batches
 from training_gym.engines.local.trainer import LocalTrainer
 from training_gym.models.weights import load_model
@@ -182,8 +182,8 @@ def test_only_what_is_needed_is_computed_beforehand(algorithm, settings, columns
 
 
 def test_updates_of_a_batch():
-    assert updates_per_batch(Recipe(algorithm=PPO(passes=3), optimizer_steps_per_batch=2)) == 6
-    assert updates_per_batch(Recipe(algorithm=DPO(), optimizer_steps_per_batch=2)) == 1
+    assert Recipe(algorithm=PPO(passes=3), optimizer_steps_per_batch=2).updates_per_batch == 6
+    assert Recipe(algorithm=DPO(), optimizer_steps_per_batch=2).updates_per_batch == 1
 
 
 def test_metrics_of_several_updates_become_one():

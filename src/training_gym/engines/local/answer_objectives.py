@@ -107,7 +107,7 @@ class FullDistillation:
             found = divergences.generalized_jensen_shannon(chunk.logits, teacher, self._mixture)
             return (micro.weights[chunk.part] * found).sum()
 
-        return LossParts(by_chunk=by_chunk)
+        return LossParts(by_chunk=by_chunk, reads_logits=True)
 
     def measure(self, micro: MicroBatch, logprobs: torch.Tensor) -> dict[str, float]:
         """See `Objective`."""

@@ -7,29 +7,26 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from training_gym import data
-from training_gym.engines.local.companions import load_companions
 from training_gym.engines.local.compute import Compute
+from training_gym.engines.local.core import Origin
 from training_gym.engines.local.evaluations import Evaluations, Suite
+from training_gym.engines.local.groups import training_sampling
 from training_gym.engines.local.imitation import ImitationLearner
-from training_gym.engines.local.learning import PolicyLearner, training_sampling
+from training_gym.engines.local.learning import PolicyLearner
 from training_gym.engines.local.loop import Learner, Loop, WeightsKind, read_progress
-from training_gym.engines.local.network import Network
-from training_gym.engines.local.objectives import updates_per_batch
-from training_gym.engines.local.preparation import load_environment, prepare_torch
+from training_gym.engines.local.parallel.spread import SpreadSampler
+from training_gym.engines.local.parallel.team import Team
+from training_gym.engines.local.preparation import load_environment, prepare_torch, write_texts
 from training_gym.engines.local.requests import Requests
-from training_gym.engines.local.sampler import LocalSampler
+from training_gym.engines.local.rollout import oldest_version
 from training_gym.engines.local.state import Progress
-from training_gym.engines.local.trainer import LocalTrainer
 from training_gym.engines.local.translation import translation_for
 from training_gym.engines.local.watched import Watched
 from training_gym.models import catalogue
 from training_gym.models.base_weights import base_sha256
-from training_gym.models.weights import load_codec, load_model, save_model
 from training_gym.records.activity import Activity
-from training_gym.records.checkpoints import Checkpoint, latest_valid, require_whole
+from training_gym.records.checkpoints import Checkpoint, latest_valid
 from training_gym.records.recorder import Recorder
 from training_gym.records.run_directory import RunDirectory
 from training_gym.rewards import RewardRunner
@@ -71,24 +68,10 @@ class Assembly:
         for problem in problems:
             self.recorder.event("checkpoint_unreadable", message=problem)
         source = await self.compute.run(self._model_folder)
-        self.codec: TextCodec = load_codec(source)
-        self.network = await self.compute.run(self._load, source, checkpoint)
-        self.sampler = LocalSampler(
-            self.network,
-            self.codec,
-            self.compute,
-            slots=self.plan.slots,
-            max_sequence_tokens=self.plan.max_sequence_tokens,
-            deterministic=self.recipe.engine.deterministic,
-        )
-        self._stack.push_async_callback(self.sampler.close)
-        self.companions = await self.compute.run(
-            load_companions, self.recipe, self.network, self.codec, start=self._start() or source
-        )
+        progress = Progress() if checkpoint is None else read_progress(checkpoint)
+        await self._load(source, checkpoint, progress.policy_version)
         self.activity.watch(self.sampler, generate="generation", update_weights="sync")
-        self.trainer = self._make_trainer(source)
-        self.activity.watch(self.trainer, step="training")
-        progress = self._restore(checkpoint)
+        self.activity.watch(self.trainer, step="training", advance="training")
         learner = await self._learner(progress)
         suites = [await self._suite(evaluation) for evaluation in self.spec.evaluations]
         self.recorder.counters = progress.counters
@@ -124,53 +107,21 @@ class Assembly:
     def _model_folder(self) -> Path:
         return catalogue.resolve(self.spec.model, say=self.recorder.log)
 
-    def _load(self, source: Path, checkpoint: Checkpoint | None) -> Network:
-        """The network with the weights this attempt starts from."""
-        folder = checkpoint.folder if checkpoint else self._start() or source
-        adapted = (folder / "adapter_config.json").is_file()
-        engine = self.recipe.engine
-        model = load_model(
-            folder,
-            dtype=torch.float32,
-            device=engine.device,
-            adapter=None if adapted else self.recipe.adapter,
-            seed=self.recipe.seed,
-        )
-        autocast = torch.bfloat16 if engine.dtype == "bfloat16" else None
-        network = Network(model, autocast=autocast)
-        model.eval()
-        difference = network.check_parity()
+    async def _load(self, source: Path, checkpoint: Checkpoint | None, version: int) -> None:
+        """The weights this attempt starts from, in every process that trains."""
+        team = Team(Origin(self.plan, source, checkpoint, version))
+        self._stack.push_async_callback(self.compute.run, team.close)
+        core = await self.compute.run(team.load)
         self.recorder.event(
-            "model_loaded", folder=str(folder), parity=difference, packs=network.packs
+            "model_loaded", folder=str(source), parity=core.parity, packs=core.network.packs
         )
-        return network
-
-    def _start(self) -> Path | None:
-        """The checkpoint that the definition starts from; the checks looked at its sizes only."""
-        if self.spec.resume_from_checkpoint is None:
-            return None
-        return require_whole(Path(self.spec.resume_from_checkpoint)).folder
-
-    def _make_trainer(self, source: Path) -> LocalTrainer:
-        def save_weights(folder: Path) -> None:
-            save_model(self.network.model, source, folder)
-
-        return LocalTrainer(
-            self.network,
-            self.recipe,
-            token_budget=self.plan.token_budget,
-            total_steps=self.recipe.num_steps * updates_per_batch(self.recipe),
-            save_weights=save_weights,
-            companions=self.companions,
-        )
-
-    def _restore(self, checkpoint: Checkpoint | None) -> Progress:
-        if checkpoint is None:
-            return Progress()
-        self.trainer.load(str(checkpoint.resume))
-        progress = read_progress(checkpoint)
-        self.sampler.version = progress.policy_version
-        return progress
+        self.codec: TextCodec = core.codec
+        self._stack.push_async_callback(write_texts(self.run, self.codec, self.recorder.log))
+        self.companions = core.companions
+        self.trainer = await self.compute.run(team.trainer, core)
+        own = core.sampler(self.compute)
+        self.sampler = SpreadSampler(own, team.ranks) if team.ranks else own
+        self._stack.push_async_callback(self.sampler.close)
 
     async def _learner(self, progress: Progress) -> Learner:
         dataset = self.spec.dataset
@@ -207,7 +158,9 @@ class Assembly:
             sampler=self.sampler,
             trainer=self.trainer,
             compute=self.compute,
-            on_episode=self.recorder.episode,
+            on_episode=self._episode,
+            on_stale=self._stale,
+            columns=self.recorder,
             translation=translation_for(
                 self.spec, self.companions, self.codec, token_budget=self.plan.token_budget
             ),
@@ -296,6 +249,20 @@ class Assembly:
         self.recorder.event(
             "reward_failed", episode=episode.id, task=episode.task.id, failure=kind, message=message
         )
+
+    def _episode(self, episode: Episode) -> None:
+        self.recorder.episode(episode, staleness=self._staleness(episode))
+
+    def _stale(self, episode: Episode) -> None:
+        self._episode(episode)
+        reason = f"older than max_staleness={self.recipe.max_staleness} allows"
+        self.recorder.event("episode_discarded", episode=episode.id, reason=reason)
+
+    def _staleness(self, episode: Episode) -> int | None:
+        version = episode.counters.policy_version
+        if not self.recipe.max_staleness or version is None:
+            return None
+        return version - oldest_version([episode], version)
 
     def _failures(self) -> tuple[int, int]:
         judge = self._judge_of_training

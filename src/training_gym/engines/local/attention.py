@@ -12,17 +12,17 @@ padding is ever computed. What may see what is the layout's business:
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
-import torch.nn.functional as F
 
 from training_gym.engines.local.cache import SlotCache
 from training_gym.engines.local.kernels import (
     LayerOptions,
-    attend_explicitly,
+    attend_rows,
     attend_segment,
     causal_mask,
 )
@@ -145,7 +145,8 @@ class SlotLayout:
     ) -> torch.Tensor:
         """See `Layout`."""
         if self.is_decode:
-            return self._decode(query, key, value, options)
+            rows = (part[0].transpose(0, 1) for part in (query, key, value))
+            return self.decode(*rows, options).transpose(0, 1).unsqueeze(0)
         outputs = []
         offset = 0
         for index, (row, start, length) in enumerate(
@@ -171,12 +172,23 @@ class SlotLayout:
         """See `recurrence.RecurrentLayout`."""
         return SlotStates(self, layer)
 
-    @property
+    @functools.cached_property
     def is_decode(self) -> bool:
         """Whether rows 0…n-1 get exactly one token each."""
         return all(length == 1 for length in self.lengths) and self.rows == tuple(
             range(len(self.rows))
         )
+
+    def decode(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: LayerOptions
+    ) -> torch.Tensor:
+        """Attend with one token a row: query (n, H, D), key and value (n, K, D); (n, H, D)."""
+        if not options.shares:
+            self.cache.append(options.layer, self.starts, key, value)
+        longest = max(self.starts) + 1
+        keys, values = self.cache.active(options.layer, len(self.rows), longest)
+        seen = self._decode_mask(longest, options.window, query.device)
+        return attend_rows(query, keys, values, seen, options)
 
     def _prefill_mask(
         self, index: int, window: int | None, device: torch.device
@@ -189,30 +201,6 @@ class SlotLayout:
         if (index, window) not in self._masks:
             self._masks[index, window] = causal_mask(start, start + length, window, device)
         return self._masks[index, window]
-
-    def _decode(
-        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: LayerOptions
-    ) -> torch.Tensor:
-        num_rows = len(self.rows)
-        if not options.shares:
-            self.cache.append(
-                options.layer, self.starts, key[0].transpose(0, 1), value[0].transpose(0, 1)
-            )
-        longest = max(self.starts) + 1
-        keys, values = self.cache.active(options.layer, num_rows, longest)
-        _, num_heads, _, head_dim = query.shape
-        num_kv = keys.shape[1]
-        # Heads that share keys become the query positions of that key head: no key is copied.
-        grouped = query[0].transpose(0, 1).reshape(num_rows, num_kv, num_heads // num_kv, head_dim)
-        mask = self._decode_mask(longest, options.window, query.device)
-        if options.sinks is not None or options.softcap is not None:
-            sinks = None if options.sinks is None else options.sinks.view(1, num_kv, -1, 1)
-            output = attend_explicitly(grouped, keys, values, mask, options, sinks)
-        else:
-            output = F.scaled_dot_product_attention(
-                grouped, keys, values, attn_mask=mask, scale=options.scaling
-            )
-        return output.reshape(num_rows, num_heads, values.shape[-1]).transpose(0, 1).unsqueeze(0)
 
     def _decode_mask(
         self, longest: int, window: int | None, device: torch.device

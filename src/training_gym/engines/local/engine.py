@@ -11,7 +11,13 @@ from training_gym.spec.plan import Plan
 from training_gym.spec.recipe import Recipe
 from training_gym.spec.run import RunSpec
 
-_SAMPLED_ONLY = ("group_size", "max_turns", "episode_timeout_s", "optimizer_steps_per_batch")
+_SAMPLED_ONLY = (
+    "group_size",
+    "max_turns",
+    "episode_timeout_s",
+    "optimizer_steps_per_batch",
+    "max_staleness",
+)
 """Settings that mean nothing where no episodes are played to learn from."""
 
 _EPISODES_ONLY = ("sampling", "max_response_tokens", "reward_timeout_s", "reward_workers")
@@ -24,6 +30,9 @@ ENVIRONMENT = {
     # Threads that wait for each other by spinning lose whole time slices as soon as anything else
     # runs on the machine: with two busy neighbours on two cores sampling is several times slower.
     "GOMP_SPINCOUNT": "1000",
+    # Large arrays come and go with every layer. In pages of 4 KiB each of them is slowly mapped
+    # anew; huge pages cost a tenth of that.
+    "THP_MEM_ALLOC_ENABLE": "1",
 }
 """What the engine's process needs set before it starts."""
 
@@ -39,7 +48,7 @@ class LocalEngine:
         if isinstance(recipe.algorithm, GivenAnswers):
             entries = tuple(_supervised(run))
         else:
-            entries = tuple(_reinforced(recipe))
+            entries = (*_reinforced(recipe), *_overlapped(recipe))
         return SupportReport(engine=self.name, entries=(*entries, *_device(recipe)))
 
     def render(self, plan: Plan, run_id: str, attempt: int) -> Job:
@@ -113,6 +122,17 @@ def _reinforced(recipe: Recipe) -> Iterator[Support]:
             reason=f"{recipe.optimizer_steps_per_batch} updates need as many groups, a batch has "
             f"{recipe.prompts_per_batch}",
             fix=f"lower it to {recipe.prompts_per_batch} or raise prompts_per_batch",
+        )
+
+
+def _overlapped(recipe: Recipe) -> Iterator[Support]:
+    if recipe.max_staleness and recipe.engine.deterministic:
+        yield Support(
+            path="recipe.max_staleness",
+            verdict="refused",
+            reason=f"with max_staleness={recipe.max_staleness} the clock decides which policy "
+            "draws a token, which deterministic=True rules out",
+            fix="set engine=LocalEngine(deterministic=False), or leave max_staleness out",
         )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -31,7 +31,8 @@ class Chunk:
     part: slice
     """Which targets."""
     logits: torch.Tensor
-    """(n, vocabulary), divided by the temperature."""
+    """(n, vocabulary), divided by the temperature. Unless `LossParts.reads_logits`, they have
+    become exp(logits - their greatest)."""
     logprobs: torch.Tensor
     """(n,) of the targets."""
 
@@ -42,21 +43,62 @@ class LossParts:
 
     by_chunk: Callable[[Chunk], torch.Tensor] | None = None
     """A sum over targets."""
+    reads_logits: bool = False
+    """Whether `by_chunk` looks at all logits, not at the targets' log-probabilities only."""
     joint: Callable[[torch.Tensor], torch.Tensor] | None = None
     """A function of the log-probabilities of all targets (M,)."""
     by_state: Callable[[torch.Tensor], torch.Tensor] | None = None
     """A function of the hidden states (M, hidden) that predict the targets."""
 
 
+class TargetLogprobs(torch.autograd.Function):
+    """log softmax(logits)[target] of each row, in the memory of the logits.
+
+    Logits of a chunk are by far the largest array there is. Written out they are copied four times
+    on the way to a gradient; here they become exp(logits - max) in place, and then the gradient
+    (1[target] - softmax) · ∂. What they were is lost: only for logits that nobody else reads.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """See the class."""
+        chosen = targets.unsqueeze(1)
+        top = logits.amax(dim=1, keepdim=True)
+        picked = logits.gather(1, chosen) - top
+        weights = logits.sub_(top).exp_()
+        totals = weights.sum(dim=1, keepdim=True)
+        ctx.weights, ctx.totals, ctx.chosen = weights, totals, chosen
+        return (picked - torch.log(totals)).squeeze(1)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:  # type: ignore[override]
+        """See the class; runs once."""
+        gradient = gradient.unsqueeze(1)
+        of_logits = ctx.weights.mul_(-gradient / ctx.totals)
+        ctx.weights = None
+        return of_logits.scatter_add_(1, ctx.chosen, gradient), None
+
+
 def target_logits(
-    head: Head, hidden: torch.Tensor, targets: torch.Tensor, temperature: float
+    head: Head,
+    hidden: torch.Tensor,
+    targets: torch.Tensor,
+    temperature: float,
+    *,
+    keep_logits: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Tempered logits (n, vocabulary) and log p(target) (n,), differentiable."""
+    """Tempered logits (n, vocabulary) and log p(target) (n,), differentiable.
+
+    Unless `keep_logits`, only the log-probabilities are of use.
+    """
     logits = head.logits(hidden)
     if temperature != 1.0:
         logits = logits / temperature
-    picked = logits.gather(1, targets.unsqueeze(1)).squeeze(1)
-    return logits, picked - torch.logsumexp(logits, dim=1)
+    if keep_logits:
+        picked = logits.gather(1, targets.unsqueeze(1)).squeeze(1)
+        return logits, picked - torch.logsumexp(logits, dim=1)
+    logprobs: torch.Tensor = TargetLogprobs.apply(logits, targets)  # type: ignore[no-untyped-call]
+    return logits, logprobs
 
 
 def chunked_backward(
@@ -79,7 +121,9 @@ def chunked_backward(
     collected = []
     for start in range(0, leaf.shape[0], chunk):
         part = slice(start, min(start + chunk, leaf.shape[0]))
-        logits, logprobs = target_logits(head, leaf[part], targets[part], temperature)
+        logits, logprobs = target_logits(
+            head, leaf[part], targets[part], temperature, keep_logits=loss.reads_logits
+        )
         share = torch.zeros((), device=leaf.device)
         if loss.by_chunk is not None:
             share = loss.by_chunk(Chunk(part, logits, logprobs))

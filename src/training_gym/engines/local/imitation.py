@@ -67,6 +67,9 @@ class ImitationLearner:
         )
         return progress, metrics
 
+    async def close(self) -> None:
+        """Nothing is in play."""
+
     def _example(self, task: Task) -> tuple[Trajectory, ...]:
         """The answer to imitate, or the chosen one and the rejected one."""
         chosen = demonstration(task, self._codec)

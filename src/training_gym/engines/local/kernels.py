@@ -61,6 +61,32 @@ def attend_segment(
     )
 
 
+def attend_rows(
+    query: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    seen: torch.Tensor | None,
+    options: LayerOptions,
+) -> torch.Tensor:
+    """One query a row: query (n, H, D), keys and values (n, K, m, D), result (n, H, D).
+
+    `seen` is (n, 1, 1, m), None: everything is.
+    """
+    num_rows, num_heads, head_dim = query.shape
+    num_key_heads = keys.shape[1]
+    # Heads that share keys become the query positions of that key head: no key is copied.
+    grouped = query.reshape(num_rows, num_key_heads, num_heads // num_key_heads, head_dim)
+    plain = options.sinks is None and options.softcap is None
+    if plain and query.device.type != "cpu":
+        output = F.scaled_dot_product_attention(
+            grouped, keys, values, attn_mask=seen, scale=options.scaling
+        )
+    else:  # on CPUs the fused kernel is slower with so few queries than two batched products
+        sinks = None if options.sinks is None else options.sinks.view(1, num_key_heads, -1, 1)
+        output = attend_explicitly(grouped, keys, values, seen, options, sinks)
+    return output.reshape(num_rows, num_heads, values.shape[-1])
+
+
 def attend_explicitly(
     query: torch.Tensor,
     key: torch.Tensor,

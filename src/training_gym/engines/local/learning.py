@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Callable, Sequence
 
-from training_gym.algorithms.advantages import overlong_penalty
 from training_gym.data import TaskStream
+from training_gym.engines.local.ahead import Ahead
+from training_gym.engines.local.collecting import Collector, OnPolicy
+from training_gym.engines.local.columns import ColumnRecorder, record_columns
 from training_gym.engines.local.compute import Compute
 from training_gym.engines.local.credit import (
     Credited,
@@ -17,21 +17,22 @@ from training_gym.engines.local.credit import (
     trajectories_of,
     with_advantages,
 )
-from training_gym.engines.local.measures import over_updates
+from training_gym.engines.local.groups import Groups
+from training_gym.engines.local.measures import over_updates, same_policy_metrics
 from training_gym.engines.local.objectives import columns_before_training
-from training_gym.engines.local.rollout import Rollout, longest_answer, rollout_metrics
+from training_gym.engines.local.rollout import Rollout, lag_metrics, rollout_metrics
 from training_gym.engines.local.sampler import LocalSampler
 from training_gym.engines.local.state import Progress
-from training_gym.engines.local.trainer import LocalTrainer
+from training_gym.engines.local.trainer import LocalTrainer, Parts
 from training_gym.engines.local.translation import Translation, teacher_advantages
 from training_gym.rollouts.evaluation import Judge
-from training_gym.rollouts.runner import Attempt, EpisodeRunner
-from training_gym.spec.algorithms import DAPO, Distill, GroupCompared, PolicyAlgorithm
+from training_gym.rollouts.runner import EpisodeRunner
+from training_gym.spec.algorithms import Distill, PolicyAlgorithm
+from training_gym.spec.engine import TrainingBatch
 from training_gym.spec.episodes import Episode
 from training_gym.spec.errors import EnvironmentFailure
 from training_gym.spec.recipe import Recipe
-from training_gym.spec.sampling import Sampling, WeightUpdate
-from training_gym.spec.tasks import Task
+from training_gym.spec.sampling import WeightUpdate
 
 
 class PolicyLearner:
@@ -49,36 +50,60 @@ class PolicyLearner:
         trainer: LocalTrainer,
         compute: Compute,
         on_episode: Callable[[Episode], None],
+        on_stale: Callable[[Episode], None] = lambda _: None,
+        columns: ColumnRecorder | None = None,
         translation: Translation | None = None,
     ) -> None:
-        """`on_episode` records every episode that was played.
+        """`on_episode` records every episode of a batch, `on_stale` each that was too old for it.
 
-        `translation` goes with a teacher that has another tokenizer.
+        `columns` keeps what becomes known of each token. `translation` goes with a teacher that has
+        another tokenizer.
         """
         self._recipe = recipe
         self._algorithm = algorithm
-        self._tasks = tasks
-        self._runner = runner
-        self._judge = judge
+        groups = Groups(recipe, algorithm, runner=runner, judge=judge)
+        self._collector: Collector = (
+            Ahead(groups, tasks) if recipe.max_staleness else OnPolicy(groups, tasks)
+        )
         self._sampler = sampler
         self._trainer = trainer
         self._compute = compute
         self._on_episode = on_episode
+        self._on_stale = on_stale
+        self._columns = columns
         self._translation = translation
 
     async def learn(self, progress: Progress) -> tuple[Progress, dict[str, float]]:
         """Collect one batch and update the weights from it."""
-        prefilled = self._sampler.statistics.prefilled_tokens
-        rollout, progress = await self._collect(progress)
-        for episode in rollout.episodes:
-            self._on_episode(episode)
+        prefilled, busy = self._statistics()
+        rollout, progress = await self._collector.collect(progress)
+        self._record(rollout, progress)
         refuse_if_all_failed(rollout.episodes)
-        prefilled = self._sampler.statistics.prefilled_tokens - prefilled
-        metrics = rollout_metrics(rollout) | {"prefilled_tokens": float(prefilled)}
+        metrics = rollout_metrics(rollout)
+        if self._recipe.max_staleness:
+            metrics |= lag_metrics(rollout, progress.policy_version)
         if rollout.groups:
             progress, measured = await self._train(rollout.groups, progress)
             metrics |= measured
-        return progress.after(batch=progress.batch + 1, tasks=self._tasks.state()), metrics
+        later = self._statistics()
+        metrics["prefilled_tokens"] = float(later[0] - prefilled)
+        metrics["sampler_busy_seconds"] = later[1] - busy
+        progress = self._collector.position(progress)
+        return progress.after(batch=progress.batch + 1), metrics
+
+    async def close(self) -> None:
+        """Give up what is in play; whoever resumes plays it again."""
+        await self._collector.close()
+
+    def _statistics(self) -> tuple[int, float]:
+        statistics = self._sampler.statistics
+        return statistics.prefilled_tokens, statistics.busy_seconds
+
+    def _record(self, rollout: Rollout, progress: Progress) -> None:
+        for episode in rollout.episodes:
+            self._on_episode(episode)
+        for episode in rollout.stale:
+            self._on_stale(episode)
 
     async def _train(
         self, groups: Sequence[Group], progress: Progress
@@ -87,17 +112,44 @@ class PolicyLearner:
         credited = await self._compute.run(self._credited, groups)
         passes = 1 if isinstance(self._algorithm, Distill) else self._algorithm.passes
         parts = _minibatches(credited, self._recipe.optimizer_steps_per_batch)
+        parts = parts * passes
         updates = []
-        for part in parts * passes:
-            updates.append(await self._compute.run(self._trainer.step, training_batch(part)))
-            version = progress.policy_version + 1
-            await self._sampler.update_weights(
-                WeightUpdate(version=version, base_version=progress.policy_version)
-            )
+        for number, part in enumerate(parts):
+            self._collector.training(progress, len(parts) - number)
+            updates.append(await self._update(training_batch(part), progress.policy_version))
+            if self._columns is not None and number < len(parts) // passes:
+                learned = self._trainer.latest
+                assert learned is not None, "there was an update"
+                record_columns(self._columns, groups, part, learned)
             progress = progress.after(
-                optimizer_step=progress.optimizer_step + 1, policy_version=version
+                optimizer_step=progress.optimizer_step + 1,
+                policy_version=progress.policy_version + 1,
             )
+        self._collector.training(progress, 0)
         return progress, over_updates(updates)
+
+    async def _update(self, batch: TrainingBatch, version: int) -> dict[str, float]:
+        """One update of the weights, which are of `version` before it."""
+        if not self._recipe.max_staleness:
+            metrics = await self._compute.run(self._trainer.step, batch)
+            await self._sampler.update_weights(
+                WeightUpdate(version=version + 1, base_version=version)
+            )
+            return metrics
+        parts = self._trainer.begin(batch)
+        while True:  # between two parts the sampler draws a token for each answer in play
+            found = await self._compute.run(self._advance, parts, batch, version)
+            if found is not None:
+                return found
+
+    def _advance(self, parts: Parts, batch: TrainingBatch, version: int) -> dict[str, float] | None:
+        metrics = self._trainer.advance(parts)
+        if metrics is None:
+            return None
+        self._sampler.take_up(version + 1)  # the weights have just changed, under open answers
+        learned = self._trainer.latest
+        assert learned is not None, "there was an update"
+        return metrics | same_policy_metrics(learned, batch.trajectories, version)
 
     def _credited(self, groups: Sequence[Group]) -> list[list[Credited]]:
         """Each group's trajectories with what its tokens are credited with."""
@@ -108,81 +160,6 @@ class PolicyLearner:
         if self._translation is not None:
             return with_advantages(groups, self._translation.advantages(groups), columns)
         return with_advantages(groups, teacher_advantages(groups, columns), columns)
-
-    async def _collect(self, progress: Progress) -> tuple[Rollout, Progress]:
-        started = time.monotonic()
-        rollout = Rollout()
-        wanted = self._recipe.prompts_per_batch
-        for _ in range(1 + self._resampled_batches):
-            missing = wanted - len(rollout.groups)
-            tasks = self._tasks.take(missing)
-            groups = await asyncio.gather(
-                *(
-                    self._play(task, progress, progress.drawn + index)
-                    for index, task in enumerate(tasks)
-                )
-            )
-            progress = progress.after(drawn=progress.drawn + len(tasks))
-            for episodes in groups:
-                self._take_in(rollout, episodes)
-            if len(rollout.groups) >= wanted:
-                break
-        rollout.seconds = time.monotonic() - started
-        return rollout, progress
-
-    @property
-    def _resampled_batches(self) -> int:
-        """How often groups that teach nothing are replaced by others."""
-        if isinstance(self._algorithm, DAPO) and self._algorithm.dynamic_sampling:
-            return self._algorithm.max_resampled_batches
-        return 0
-
-    async def _play(self, task: Task, progress: Progress, visit: int) -> list[Episode]:
-        group = f"{progress.batch}-{visit}"
-        attempts = [
-            Attempt(task, member, visit, "train", group)
-            for member in range(self._recipe.group_size)
-        ]
-        sampling = training_sampling(self._recipe)
-        episodes = await self._runner.play_group(attempts, sampling, progress.counters)
-        return await self._judge(episodes)
-
-    def _take_in(self, rollout: Rollout, episodes: list[Episode]) -> None:
-        kept = [episode for episode in episodes if self._teaches(episode)]
-        group = Group(kept, [self._shaped(episode) for episode in kept])
-        rollout.episodes.extend(episodes)
-        rollout.num_dropped += len(episodes) - len(kept)
-        rollout.num_groups += 1
-        rollout.num_equal_groups += not group.informative
-        if kept and (group.informative or not self._skips_equal_groups):
-            rollout.groups.append(group)
-
-    @property
-    def _skips_equal_groups(self) -> bool:
-        """Others than those that compare within groups learn from equal rewards too."""
-        algorithm = self._algorithm
-        return isinstance(algorithm, GroupCompared) and algorithm.skip_equal_groups
-
-    def _teaches(self, episode: Episode) -> bool:
-        """Whether an episode has what the algorithm learns from; a teacher needs no score."""
-        if isinstance(self._algorithm, Distill):
-            failed = episode.outcome.status == "infrastructure_failed"
-            return bool(episode.trajectories) and not failed
-        return bool(episode.score and episode.trajectories)
-
-    def _shaped(self, episode: Episode) -> float:
-        """The reward that advantages are computed from."""
-        value = 0.0 if episode.score is None else episode.score.value
-        if not isinstance(self._algorithm, DAPO):
-            return value
-        limit = training_sampling(self._recipe).max_tokens
-        assert limit is not None
-        return value + overlong_penalty(
-            longest_answer(episode),
-            limit,
-            self._algorithm.overlong_buffer_tokens,
-            self._algorithm.overlong_penalty,
-        )
 
 
 def refuse_if_all_failed(episodes: Sequence[Episode]) -> None:
@@ -203,10 +180,3 @@ def _minibatches(credited: Sequence[list[Credited]], count: int) -> list[list[Cr
     """Groups dealt out to `count` updates; fewer where there are fewer groups."""
     dealt = [credited[start::count] for start in range(min(count, len(credited)))]
     return [[row for group in part for row in group] for part in dealt]
-
-
-def training_sampling(recipe: Recipe) -> Sampling:
-    """How training episodes are sampled, with the answer's length filled in."""
-    if recipe.sampling.max_tokens is not None:
-        return recipe.sampling
-    return recipe.sampling.changed(max_tokens=recipe.max_response_tokens)

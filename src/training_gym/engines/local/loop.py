@@ -36,6 +36,10 @@ class Learner(Protocol):
         """Learn from one batch; the new position and the batch's metrics."""
         ...
 
+    async def close(self) -> None:
+        """Give up what is in play for later batches."""
+        ...
+
 
 class Loop:
     """Runs a training from wherever `progress` stands to its end."""
@@ -84,6 +88,13 @@ class Loop:
 
     async def run(self) -> dict[str, Any]:
         """Train to the end or until asked to stop; the attempt's summary."""
+        try:
+            return await self._train()
+        finally:
+            await self._learner.close()
+
+    async def _train(self) -> dict[str, Any]:
+        self._say_what_is_played_again()
         if not await self._unless_stopped(self._baseline()):
             return self._summary("stopped")
         while self.progress.batch < self._recipe.num_steps and not self._requests.stop.is_set():
@@ -95,11 +106,21 @@ class Loop:
                 await self._checkpoint()
         if self._saved_batch != self.progress.batch:
             await self._checkpoint()
+        await self._learner.close()
         if self.progress.batch < self._recipe.num_steps or self._requests.stop.is_set():
             return self._summary("stopped")
         if not await self._unless_stopped(self._final()):
             return self._summary("stopped")
         return self._summary("completed")
+
+    def _say_what_is_played_again(self) -> None:
+        """An earlier attempt ended with tasks drawn, whose episodes went with it."""
+        groups = len(self.progress.pending)
+        if groups:
+            episodes = groups * self._recipe.group_size
+            self._recorder.event("episodes_played_again", groups=groups, episodes=episodes)
+            message = f"{episodes} episodes were in play when the run stopped: they start again"
+            print(message, file=sys.stderr, flush=True)  # noqa: T201 - becomes a log record
 
     async def _baseline(self) -> None:
         self.progress = await self._evaluations.before(self.progress)
@@ -110,7 +131,8 @@ class Loop:
 
     async def _batch(self) -> None:
         started, step = time.monotonic(), self.progress.optimizer_step
-        await self._start_cold()
+        if not self._recipe.max_staleness:  # else others are in play
+            await self._start_cold()
         self.progress, metrics = await self._learner.learn(self.progress)
         if self.progress.optimizer_step == step:
             self._nothing_changed(why_unchanged(metrics))

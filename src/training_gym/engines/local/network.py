@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 
-from training_gym.engines.local import attention, recurrence
+from training_gym.engines.local import attention, fused, recurrence
 from training_gym.engines.local.attention import Layout, PackedLayout, Segment, SlotLayout
 from training_gym.engines.local.cache import SlotCache
+from training_gym.engines.local.decoding import Decoder, is_plain
+from training_gym.engines.local.head import chunked_logprobs
 from training_gym.engines.local.routing import BASE, Router, routing
 from training_gym.engines.local.whole import hidden_whole
 from training_gym.models.weights.adapters import adapter_names
@@ -55,6 +57,19 @@ class Network:
         self.adapter: str | None = None
         """The adapter this network is a view of; None: whatever the model has active."""
         self._router: Router | None = None
+        self._decoder: Decoder | None = None
+        if autocast is None and is_plain(self._causal_lm):
+            self._decoder = Decoder(self._causal_lm)
+            fused.install(self._causal_lm)
+
+    @property
+    def parts(self) -> tuple[torch.nn.Module, torch.nn.Module]:
+        """Backbone and head."""
+        return self._backbone, self._head
+
+    def compute_through(self, backbone: torch.nn.Module) -> None:
+        """From now on call `backbone`, which does the same as the one before, and more."""
+        self._backbone = backbone
 
     @property
     def own_adapter(self) -> str:
@@ -131,6 +146,31 @@ class Network:
             logits = torch.tanh(logits / self._softcap) * self._softcap
         return logits
 
+    @torch.no_grad()
+    def next_logits(
+        self, ids: torch.Tensor, positions: torch.Tensor, layout: SlotLayout
+    ) -> torch.Tensor:
+        """Logits (n, vocabulary) after one token in each of n rows; `layout.is_decode`."""
+        if self._decoder is None or self._router is not None:
+            return self.logits(self.hidden(ids, positions, layout))
+        return self._decoder.logits(ids, positions, layout)
+
+    def release(self) -> None:
+        """Give back the memory of what decoding keeps beside the weights, before they change."""
+        if self._decoder is not None:
+            self._decoder.release()
+
+    @torch.no_grad()
+    def score(self, ids: Sequence[int], *, chunk: int = 512) -> list[float]:
+        """Log p(token | those before it) of one sequence; that of the first token is given as 0."""
+        if len(ids) < 2:
+            return [0.0] * len(ids)
+        tokens = torch.tensor(list(ids), device=self.device)
+        layout = PackedLayout((Segment(0, len(ids)),))
+        hidden = self.hidden(tokens, torch.arange(len(ids), device=self.device), layout)
+        scores = chunked_logprobs(self, hidden[:-1], tokens[1:], temperature=1.0, chunk=chunk)
+        return [0.0, *scores.tolist()]
+
     @contextmanager
     def _routed(self, layout: Layout | None, num_tokens: int) -> Iterator[None]:
         """Send each segment through its adapter, where there is a choice."""
@@ -175,6 +215,10 @@ class Network:
             expected = self._own_logprobs(ids)
             tolerance = PARITY_TOLERANCE if exact else HALF_TOLERANCE
             difference, why = self._difference(ids, expected, tolerance)
+            if why and self._decoder is not None:
+                self._decoder = None
+                fused.remove(self._causal_lm)
+                difference, why = self._difference(ids, expected, tolerance)
             if why and self.packs:
                 self._stop_packing(why)
                 difference, why = self._difference(ids, expected, tolerance)
@@ -209,6 +253,7 @@ class Network:
         """Compute sequences whole from now on."""
         self.packs = False
         self.is_stateful = False
+        self._decoder = None
         self._causal_lm.set_attn_implementation(self._own_attention)
         kind = self._causal_lm.config.model_type
         print(  # noqa: T201 - becomes a log record
@@ -222,11 +267,14 @@ class Network:
         try:
             if self.packs:
                 self._causal_lm.set_attn_implementation("eager")
+            fused.remove(self._causal_lm)
             with self._routed(None, len(ids)):
                 logits = self._causal_lm(input_ids=ids.unsqueeze(0), use_cache=False).logits[0]
         finally:
             if self.packs:
                 self._causal_lm.set_attn_implementation(attention.IMPLEMENTATION)
+            if self._decoder is not None:
+                fused.install(self._causal_lm)
         if not torch.isfinite(logits).all():
             raise ModelError(
                 "the model's own forward gives values that are no numbers: its weights are damaged",
@@ -253,6 +301,9 @@ class Network:
             spans = [range(start, start + n) for start, n in zip(starts, lengths, strict=True)]
             positions = torch.tensor([p for span in spans for p in span], device=self.device)
             layout = SlotLayout(cache, rows=(0, 1), lengths=lengths, starts=starts)
-            hidden = self.hidden(ids[positions], positions, layout)
-            found.append(self.logits(hidden).log_softmax(-1)[: lengths[0]])
+            if layout.is_decode:
+                logits = self.next_logits(ids[positions], positions, layout)
+            else:
+                logits = self.logits(self.hidden(ids[positions], positions, layout))
+            found.append(logits.log_softmax(-1)[: lengths[0]])
         return torch.cat(found)

@@ -20,8 +20,6 @@ from training_gym.spec.algorithms import (
     Aggregation,
     Distill,
     FullVocabulary,
-    GivenAnswers,
-    PolicyGradient,
     SimPO,
 )
 from training_gym.spec.engine import Column
@@ -78,18 +76,10 @@ def columns_before_training(recipe: Recipe) -> tuple[Column, ...]:
     correction = algorithm.correction
     if correction is not None:
         by_sequence = getattr(correction, "level", "token") == "sequence"
-        if updates_per_batch(recipe) > 1 or by_sequence:
+        if recipe.updates_per_batch > 1 or by_sequence:
             needed.append("old_logprobs")
     if algorithm.kl is not None:
         needed.append("reference_logprobs")
     if isinstance(algorithm, PPO):
         needed.append("values")
     return tuple(needed)
-
-
-def updates_per_batch(recipe: Recipe) -> int:
-    """Most updates of the weights made from one batch."""
-    if isinstance(recipe.algorithm, GivenAnswers):
-        return 1
-    passes = recipe.algorithm.passes if isinstance(recipe.algorithm, PolicyGradient) else 1
-    return passes * recipe.optimizer_steps_per_batch

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import NamedTuple
 
 import torch
@@ -84,7 +84,7 @@ def _bins(rows: Sequence[Row], token_budget: int, together: int) -> list[list[in
     by_prompt: dict[tuple[int, ...], list[range]] = {}
     for start in range(0, len(rows), together):
         unit = range(start, start + together)
-        by_prompt.setdefault(_shared_prompt(rows[start]), []).append(unit)
+        by_prompt.setdefault(shared_prompt(rows[start]), []).append(unit)
     bins: list[list[int]] = []
     used = token_budget
     for prompt, units in by_prompt.items():
@@ -102,7 +102,8 @@ def _bins(rows: Sequence[Row], token_budget: int, together: int) -> list[list[in
     return bins
 
 
-def _shared_prompt(row: Row) -> tuple[int, ...]:
+def shared_prompt(row: Row) -> tuple[int, ...]:
+    """Ids that rows of one group begin with."""
     return row.trajectory.token_ids[: row.trajectory.prompt_length]
 
 
@@ -113,14 +114,14 @@ def pack(rows: Sequence[tuple[int, Row]], device: torch.device) -> MicroBatch:
     prompt's rest follows it, and the answers follow their prompts.
     """
     laid = _Laid()
-    uses = Counter(_shared_prompt(row) for _, row in rows)
+    uses = Counter(shared_prompt(row) for _, row in rows)
     root = _common_start(list(uses))
     if root:
         laid.add(root, (), 0)
     prompts: dict[tuple[int, ...], _Prompt] = {}
     targets: list[_Target] = []
     for number, row in rows:
-        prompt = _shared_prompt(row)
+        prompt = shared_prompt(row)
         answer = row.trajectory.token_ids[len(prompt) :]
         alone = uses[prompt] == 1  # then prompt and answer are one segment
         if prompt not in prompts:
@@ -251,3 +252,15 @@ def joined(micros: Sequence[MicroBatch]) -> MicroBatch:
         places=column("places"),
         columns={name: torch.cat([m.columns[name] for m in micros]) for name in first.columns},
     )
+
+
+def numbered(micro: MicroBatch, numbers: Sequence[int]) -> MicroBatch:
+    """The same on the CPU, with `numbers[row]` in place of each row: those of a larger batch."""
+    given = torch.tensor(numbers)
+    moved = {
+        field.name: value.cpu()
+        for field in fields(micro)
+        if isinstance(value := getattr(micro, field.name), torch.Tensor)
+    }
+    columns = {name: values.cpu() for name, values in micro.columns.items()}
+    return replace(micro, **moved | {"columns": columns, "rows": given[moved["rows"]]})

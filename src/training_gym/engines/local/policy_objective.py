@@ -48,6 +48,7 @@ class PolicyImprovement:
 
         return LossParts(
             by_chunk=by_chunk if by_token or entropy else None,
+            reads_logits=bool(entropy),
             joint=None if by_token else lambda found: surrogate(found, everything),
             by_state=None if self._value_head is None else lambda seen: self._values(micro, seen),
         )

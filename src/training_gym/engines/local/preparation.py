@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import torch
 
 from training_gym.environments.single_turn import SingleTurn
+from training_gym.records.run_directory import RunDirectory
+from training_gym.records.vocabulary import write_vocabulary
 from training_gym.spec.code import Code
 from training_gym.spec.environment import Environment
-from training_gym.spec.errors import GymError
+from training_gym.spec.errors import GymError, RecordsError
 from training_gym.spec.plan import Plan
+from training_gym.spec.text import TextCodec
 
 
 def prepare_torch(plan: Plan) -> None:
@@ -23,6 +28,31 @@ def prepare_torch(plan: Plan) -> None:
         torch.use_deterministic_algorithms(True)
         # Otherwise every new tensor is filled with NaN first, which costs and proves nothing here.
         vars(torch.utils)["deterministic"].fill_uninitialized_memory = False
+
+
+def write_texts(
+    run: RunDirectory, codec: TextCodec, say: Callable[[str], None]
+) -> Callable[[], Awaitable[None]]:
+    """Begin to write what each token id reads as, for views; returns how to wait for its end.
+
+    On a thread of its own: a large vocabulary takes seconds, and nothing else waits for it. No run
+    ends because it could not be written.
+    """
+
+    def write() -> None:
+        if run.vocabulary_path.exists():
+            return
+        try:
+            write_vocabulary(run, [codec.decode([token]) for token in range(codec.vocab_size)])
+        except RecordsError as error:
+            say(f"tokens will be shown without their texts: {error.message}")
+
+    written = asyncio.create_task(asyncio.to_thread(write))
+
+    async def ended() -> None:
+        await written
+
+    return ended
 
 
 def load_environment(code: Code | None) -> Environment:

@@ -23,7 +23,12 @@ class Rollout:
     num_equal_groups: int = 0
     num_dropped: int = 0
     """Episodes that nothing can be learned from: not judged, or without a token of the policy."""
+    stale: list[Episode] = field(default_factory=list)
+    """Played, but too old to be learned from."""
     seconds: float = 0.0
+    """From the wish for a batch to its end."""
+    since_last_s: float = 0.0
+    """Since the batch before, while which this one was sampled."""
 
 
 def rollout_metrics(rollout: Rollout) -> dict[str, float]:
@@ -44,7 +49,7 @@ def rollout_metrics(rollout: Rollout) -> dict[str, float]:
         "infrastructure_failed_share": _share(rollout.episodes, "infrastructure_failed"),
         "sampled_tokens": float(sum(lengths)),
         "rollout_seconds": rollout.seconds,
-        "sampled_tokens_per_second": sum(lengths) / max(rollout.seconds, 1e-9),
+        "sampled_tokens_per_second": sum(lengths) / max(rollout.since_last_s, 1e-9),
     }
     if rewards:
         metrics["reward_mean"] = math.fsum(rewards) / len(rewards)
@@ -57,6 +62,41 @@ def rollout_metrics(rollout: Rollout) -> dict[str, float]:
         ]
         metrics[f"reward/{name}"] = math.fsum(values) / len(values)
     return metrics
+
+
+def lag_metrics(rollout: Rollout, version: int) -> dict[str, float]:
+    """How many policy versions older than `version`, the learning one, the tokens of a batch are.
+
+    `policy_lag_mean` and `policy_lag_max` run over the tokens that are learned from;
+    `stale_dropped_share` is that of the episodes which were too old to be.
+    """
+    lags = [
+        version - drawn_by
+        for group in rollout.groups
+        for _, _, trajectory in group.rows
+        for drawn_by, on in zip(trajectory.versions, trajectory.loss_mask, strict=True)
+        if on
+    ]
+    played = len(rollout.episodes) + len(rollout.stale)
+    return {
+        "policy_lag_mean": math.fsum(lags) / max(len(lags), 1),
+        "policy_lag_max": float(max(lags, default=0)),
+        "stale_dropped_share": len(rollout.stale) / max(played, 1),
+    }
+
+
+def oldest_version(episodes: Sequence[Episode], default: int) -> int:
+    """The oldest policy version that drew a token of these episodes; `default`: none was drawn."""
+    return min(
+        (
+            version
+            for episode in episodes
+            for trajectory in episode.trajectories
+            for version in trajectory.versions
+            if version >= 0
+        ),
+        default=default,
+    )
 
 
 def _turns(episode: Episode) -> int:

@@ -114,3 +114,23 @@ def _routed(
         else:
             result = result.index_add(-2, share.places, change)
     return result
+
+
+def effective_weight(module: Any) -> tuple[torch.Tensor, torch.Tensor | None] | None:
+    """Weight and bias of a linear layer with what its active adapters add; None: it is none.
+
+    Of a `peft` layer that is more than a linear layer and two small products: None, too.
+    """
+    if type(module) is torch.nn.Linear:
+        return module.weight.detach(), module.bias
+    from peft.tuners.lora import Linear
+
+    if not isinstance(module, Linear) or module.lora_variant:
+        return None
+    base: Any = module.base_layer
+    weight = base.weight.detach()
+    if not module.merged and not module.disable_adapters:
+        for name in module.active_adapters:
+            if name in module.lora_A:
+                weight = weight + module.get_delta_weight(name).detach()
+    return weight, base.bias

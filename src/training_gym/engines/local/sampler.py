@@ -13,15 +13,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
 
-from training_gym.engines.local.attention import PackedLayout, Segment, SlotLayout
+from training_gym.engines.local.attention import SlotLayout
 from training_gym.engines.local.compute import Compute
 from training_gym.engines.local.draws import Draw, draw, stream_of, uniform
-from training_gym.engines.local.head import chunked_logprobs
 from training_gym.engines.local.network import Network
 from training_gym.engines.local.slots import SlotTable
 from training_gym.models.weights.adapters import replace_adapter
@@ -67,6 +67,7 @@ class SamplerStatistics:
 
     prefilled_tokens: int = 0
     steps: int = 0
+    busy_seconds: float = 0.0
 
 
 class LocalSampler:
@@ -139,12 +140,13 @@ class LocalSampler:
 
     async def score(self, sequences: Sequence[Sequence[int]]) -> list[list[float]]:
         """See `spec.sampling.Sampler`."""
-        return [await self._compute.run(self._score, tuple(ids)) for ids in sequences]
+        return [await self._compute.run(self._network.score, ids) for ids in sequences]
 
     async def update_weights(self, update: WeightUpdate) -> None:
         """Weights have changed in place, or an adapter lies in the folder `update.source`.
 
-        What was cached under the old ones is forgotten; other adapters' rows stay warm.
+        What was cached under the old ones is forgotten, except by the answers that are being drawn:
+        they go on with what they have. Other adapters' rows stay warm.
 
         Raises:
             EngineError: the update names a source of whole weights, or no adapter of this model.
@@ -156,8 +158,7 @@ class LocalSampler:
                     f"whole weights cannot be taken from {update.source!r} while sampling",
                     fix="load the model anew, or update an adapter",
                 )
-            await self.forget()
-            self.version, self._versions = update.version, {}
+            await self._compute.run(self.take_up, update.version)
             return
         if update.source != "memory":
             await self._compute.run(
@@ -166,6 +167,14 @@ class LocalSampler:
         adapter = self._network.route(update.adapter)
         await self._compute.run(self._table.forget, adapter)
         self._versions[adapter] = update.version
+
+    def take_up(self, version: int) -> None:
+        """The weights in memory have become `version`. On the compute thread.
+
+        Called where they change, no token is drawn from the new ones under the old number.
+        """
+        self._table.forget()
+        self.version, self._versions = version, {}
 
     async def forget(self) -> None:
         """Drop what is warm, as if the process had just started.
@@ -259,6 +268,14 @@ class LocalSampler:
 
     @torch.inference_mode()
     def _step(self) -> list[tuple[Request, Completion]]:
+        started = time.perf_counter()
+        try:
+            return self._drawn()
+        finally:
+            self.statistics.busy_seconds += time.perf_counter() - started
+
+    def _drawn(self) -> list[tuple[Request, Completion]]:
+        """One token more for each request; those that ended by it."""
         self._drop_abandoned()
         self._admit()
         requests = self._active()
@@ -334,17 +351,21 @@ class LocalSampler:
                 chosen.append((row, tokens))
                 work.remove((row, tokens))
                 size += len(tokens)
-            self._forward(chosen)
+            with self._appending(chosen) as inputs:
+                self._network.hidden(*inputs)
             self.statistics.prefilled_tokens += size
 
     def _decode(self, requests: Sequence[Request]) -> torch.Tensor:
+        """Logits (n, vocabulary) after each active row's last token."""
         last = [(request.tokens or request.prompt)[-1] for request in requests]
-        return self._network.logits(
-            self._forward([(row, [token]) for row, token in enumerate(last)])
-        )
+        with self._appending([(row, [token]) for row, token in enumerate(last)]) as inputs:
+            return self._network.next_logits(*inputs)
 
-    def _forward(self, work: Sequence[tuple[int, list[int]]]) -> torch.Tensor:
-        """Append tokens to rows; their hidden states, packed in the same order."""
+    @contextlib.contextmanager
+    def _appending(
+        self, work: Sequence[tuple[int, list[int]]]
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor, SlotLayout]]:
+        """What a pass that appends these tokens to these rows takes; recorded once it is done."""
         slots = [self._table.slots[row] for row, _ in work]
         starts = [len(slot.tokens) for slot in slots]
         device = self._network.device
@@ -361,12 +382,9 @@ class LocalSampler:
             starts=tuple(starts),
             adapters=tuple(slot.adapter for slot in slots),
         )
-        hidden = self._network.hidden(
-            torch.tensor(ids, device=device), torch.tensor(positions, device=device), layout
-        )
+        yield torch.tensor(ids, device=device), torch.tensor(positions, device=device), layout
         for slot, (_, tokens) in zip(slots, work, strict=True):
             slot.tokens.extend(tokens)
-        return hidden
 
     def _wish(self, request: Request) -> Draw:
         position = len(request.tokens)
@@ -392,20 +410,6 @@ class LocalSampler:
         if len(request.tokens) >= (sampling.max_tokens or 0):
             return "length"
         return None
-
-    @torch.inference_mode()
-    def _score(self, ids: tuple[int, ...]) -> list[float]:
-        if len(ids) < 2:
-            return [0.0] * len(ids)
-        device = self._network.device
-        tokens = torch.tensor(ids, device=device)
-        hidden = self._network.hidden(
-            tokens, torch.arange(len(ids), device=device), PackedLayout((Segment(0, len(ids)),))
-        )
-        scores = chunked_logprobs(
-            self._network, hidden[:-1], tokens[1:], temperature=1.0, chunk=512
-        )
-        return [0.0, *scores.tolist()]
 
 
 def _completion(request: Request, reason: StopReason) -> Completion:

@@ -28,6 +28,9 @@ class Slot(Generic[R]):
     """Tokens behind which the row's states were kept; 0: nowhere."""
     adapter: str = ""
     """What the tokens went through: rows serve requests for the same adapter only."""
+    outdated: bool = False
+    """The weights have changed since its tokens were computed: it serves its request to the end,
+    and nothing else begins with it."""
 
 
 class SlotTable(Generic[R]):
@@ -45,7 +48,7 @@ class SlotTable(Generic[R]):
         """Row that serves the longest beginning of `tokens`, and its length; (-1, 0) for none."""
         best, length = -1, 0
         for row, slot in enumerate(self.slots):
-            if slot.adapter != adapter:
+            if slot.adapter != adapter or slot.outdated:
                 continue
             reusable = self.reusable(slot.tokens, tokens, slot.mark)
             if reusable > length:
@@ -78,6 +81,7 @@ class SlotTable(Generic[R]):
         slot.tokens = list(tokens[:shared])
         slot.owner = owner
         slot.adapter = adapter
+        slot.outdated = False
         self.num_active += 1
         self._touch(row)
         return row, shared
@@ -93,8 +97,11 @@ class SlotTable(Generic[R]):
         return self.stateful and shared != len(self.slots[row].tokens)
 
     def retire(self, row: int) -> None:
-        """The row's request has ended; what it holds stays warm."""
-        self.slots[row].owner = None
+        """The row's request has ended; what it holds stays warm, unless it is outdated."""
+        slot = self.slots[row]
+        slot.owner = None
+        if slot.outdated:
+            slot.tokens, slot.mark = [], 0
         self._touch(row)
         self.num_active -= 1
         self._swap(row, self.num_active)
@@ -102,15 +109,20 @@ class SlotTable(Generic[R]):
     def forget(self, adapter: str | None = None) -> None:
         """Nothing warm is valid any more; with no request in a row, all is as when it was made.
 
-        With `adapter`: of its rows only.
+        Rows of requests go on with what they hold, as outdated ones. With `adapter`: of its rows
+        only.
         """
         if self.num_active == 0 and adapter is None:
             self.slots = [Slot() for _ in self.slots]
             self._clock = 0
             self.cache.release()
             return
-        for slot in self.slots[self.num_active :]:
-            if adapter in (None, slot.adapter):
+        for row, slot in enumerate(self.slots):
+            if adapter not in (None, slot.adapter):
+                continue
+            if row < self.num_active:
+                slot.outdated = True
+            else:
                 slot.tokens, slot.mark = [], 0
 
     def _make_room(self, row: int, source: int) -> int:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import torch
 
 from training_gym.algorithms.losses import token_weights
-from training_gym.engines.local.attention import PackedLayout, Segment
+from training_gym.engines.local.columns import tapped
 from training_gym.engines.local.companions import (
     Companions,
     put_back,
@@ -19,10 +20,12 @@ from training_gym.engines.local.companions import (
     unweighted_micro_batches,
 )
 from training_gym.engines.local.head import chunked_backward, chunked_logprobs
+from training_gym.engines.local.measures import Learned
 from training_gym.engines.local.network import Network
 from training_gym.engines.local.objectives import columns_before_training, objective_for
 from training_gym.engines.local.optimizer import Optimizer
-from training_gym.engines.local.packing import MicroBatch, Row, joined, micro_batches
+from training_gym.engines.local.packing import MicroBatch, Row, joined, micro_batches, numbered
+from training_gym.engines.local.parallel.replicas import Alone, Replicas, share, weightless
 from training_gym.engines.local.value_head import ValueHead
 from training_gym.spec.algorithms import PPO
 from training_gym.spec.engine import Column, TrainingBatch
@@ -31,6 +34,45 @@ from training_gym.spec.errors import CheckpointError
 from training_gym.spec.recipe import Recipe
 
 STATE_FILE = "trainer.pt"
+
+Parts = Iterator[dict[str, float] | None]
+"""A step under way: None for each micro-batch, and the metrics with the update."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one of several trainers computed of an update."""
+
+    loss: float
+    packed_tokens: int
+    micro: MicroBatch
+    """Its targets; `rows` are numbers among those of the whole batch."""
+    logprobs: torch.Tensor
+    """(M,) of the targets."""
+    entropies: torch.Tensor
+    """(M,) of their distributions; (0,) where they were not asked for."""
+    counts: bool
+    """False: there was nothing to do, and what was computed has no weight."""
+
+    @classmethod
+    def of(
+        cls,
+        micros: Sequence[MicroBatch],
+        mine: Sequence[int],
+        loss: float,
+        logprobs: Sequence[torch.Tensor],
+        entropies: Sequence[torch.Tensor],
+    ) -> Part:
+        """The part of a trainer whose rows have the numbers `mine`."""
+        together = joined(micros)
+        return cls(
+            loss=loss,
+            packed_tokens=sum(micro.num_tokens for micro in micros),
+            micro=numbered(together, mine or range(len(together.rows))),
+            logprobs=torch.cat(list(logprobs)).cpu(),
+            entropies=torch.cat([torch.empty(0), *(each.cpu() for each in entropies)]),
+            counts=bool(mine),
+        )
 
 
 class LocalTrainer:
@@ -45,10 +87,12 @@ class LocalTrainer:
         total_steps: int,
         save_weights: Callable[[Path], None],
         companions: Companions | None = None,
+        replicas: Replicas | None = None,
     ) -> None:
         """Train `network` as the recipe says; `save_weights` writes Hugging Face layout.
 
-        `companions` are the frozen policies that the recipe's algorithm asks.
+        `companions` are the frozen policies that the recipe's algorithm asks; `replicas` are the
+        trainers of which this is one.
         """
         self._network = network
         self._recipe = recipe
@@ -56,6 +100,7 @@ class LocalTrainer:
         self._chunk = recipe.engine.logprob_chunk_tokens
         self._save_weights = save_weights
         self._companions = companions or Companions()
+        self._replicas = replicas or Alone()
         self.optimizer = Optimizer(network.trainable(), recipe.optimizer, total_steps)
         self.value_head: ValueHead | None = None
         self.value_optimizer: Optimizer | None = None
@@ -70,6 +115,11 @@ class LocalTrainer:
         self._objective = objective_for(
             recipe, value_head=self.value_head, teacher=self._companions.reference
         )
+        self.latest: Learned | None = None
+        """What the newest update was made from."""
+        self.keeps_entropies = False
+        """Whether that holds entropies."""
+        self._entropies: list[torch.Tensor] = []
         self.columns = columns_before_training(recipe)
         """What `annotate` finds out, and `step` needs."""
 
@@ -77,6 +127,19 @@ class LocalTrainer:
         self, trajectories: Sequence[Trajectory]
     ) -> dict[Column, tuple[tuple[float, ...], ...]]:
         """Per trajectory and token, what the algorithm needs to know before the first update."""
+        if not self.columns:
+            return {}
+        with self._replicas.leading("annotate", trajectories):
+            rank, world = self._replicas.rank, self._replicas.world
+            parts = self._replicas.exchange(self._annotated(trajectories[rank::world]))
+        return {
+            name: tuple(parts[n % world][name][n // world] for n in range(len(trajectories)))
+            for name in parts[0]
+        }
+
+    def _annotated(
+        self, trajectories: Sequence[Trajectory]
+    ) -> dict[Column, tuple[tuple[float, ...], ...]]:
         found: dict[Column, list[list[float]]] = {}
         if "reference_logprobs" in self.columns and self._companions.translated is None:
             assert self._companions.reference is not None, "the assembly loads it"
@@ -92,39 +155,69 @@ class LocalTrainer:
 
     def step(self, batch: TrainingBatch) -> dict[str, float]:
         """One update of the weights; returns its metrics."""
-        started = time.perf_counter()
-        rows = self._rows(batch)
-        self._network.model.train()
-        loss, packed_tokens = 0.0, 0
-        seen: list[MicroBatch] = []
-        logprobs: list[torch.Tensor] = []
-        together = self._objective.together
-        for micro in micro_batches(
-            rows, self._token_budget, self._network.device, together=together
-        ):
-            part, found = self._accumulate(micro)
-            loss += part
-            packed_tokens += micro.num_tokens
-            seen.append(micro)
-            logprobs.append(found)
-        metrics = self._update()
-        self._network.model.eval()
-        seconds = time.perf_counter() - started
-        return {
-            "loss": loss,
-            **self._measure(joined(seen), torch.cat(logprobs)),
+        *_, metrics = self.begin(batch)
+        assert metrics is not None, "a step ends with its update"
+        return metrics
+
+    def begin(self, batch: TrainingBatch) -> Parts:
+        """`step` in parts, between which others may compute: the last one changes the weights."""
+        started, seconds = time.perf_counter(), 0.0
+        with self._replicas.leading("step", batch):
+            micros, mine = self._own_share(self._rows(batch))
+            self._network.release()
+            loss = 0.0
+            logprobs: list[torch.Tensor] = []
+            for left, micro in zip(reversed(range(len(micros))), micros, strict=True):
+                self._replicas.last_backward(left == 0)
+                part, found = self._accumulate(micro)
+                loss += part
+                logprobs.append(found)
+                seconds += time.perf_counter() - started
+                yield None
+                started = time.perf_counter()
+            entropies, self._entropies = self._entropies, []
+            own = Part.of(micros, mine, loss, logprobs, entropies)
+            parts = [part for part in self._replicas.exchange(own) if part.counts]
+            metrics = self._update()
+        self.latest = Learned(
+            joined([part.micro for part in parts]),
+            torch.cat([part.logprobs for part in parts]),
+            torch.cat([part.entropies for part in parts]) if self.keeps_entropies else None,
+        )
+        seconds += time.perf_counter() - started
+        yield {
+            "loss": sum(part.loss for part in parts),
+            **self._measure(self.latest.micro, self.latest.logprobs),
             **metrics,
-            "train_tokens": float(packed_tokens),
+            "train_tokens": float(sum(part.packed_tokens for part in parts)),
             "train_seconds": seconds,
         }
 
+    def _own_share(self, rows: Sequence[Row]) -> tuple[list[MicroBatch], list[int]]:
+        """This trainer's micro-batches, and the numbers of their rows."""
+        together = self._objective.together
+        mine = share(rows, self._replicas, together=together)
+        # The sum of the gradients takes all trainers, also those for whom there is nothing.
+        own = [rows[number] for number in mine] or [weightless(row) for row in rows[:together]]
+        packed = micro_batches(own, self._token_budget, self._network.device, together=together)
+        return list(packed), mine
+
+    def advance(self, parts: Parts) -> dict[str, float] | None:
+        """Compute the next part of a step; the metrics with the last one."""
+        return next(parts)
+
     def score(self, sequences: Sequence[Sequence[int]]) -> list[list[float]]:
         """See `spec.engine.Trainer`."""
-        return [self._score(torch.tensor(list(ids))) for ids in sequences]
+        return [self._network.score(ids, chunk=self._chunk) for ids in sequences]
 
     def save(self, directory: str) -> None:
         """Write optimizer, counters, torch's random state, and the value head if there is one."""
-        state = {"optimizer": self.optimizer.state(), "random": torch.get_rng_state()}
+        with self._replicas.leading("save", directory):
+            optimizer = self.optimizer.state()
+            random = self._replicas.exchange(torch.get_rng_state())
+        if self._replicas.rank:
+            return  # what it would write is what the leader writes
+        state = {"optimizer": optimizer, "random": random}
         if self.value_head is not None and self.value_optimizer is not None:
             state["value_head"] = self.value_head.state_dict()
             state["value_optimizer"] = self.value_optimizer.state()
@@ -139,7 +232,7 @@ class LocalTrainer:
             if self.value_head is not None and self.value_optimizer is not None:
                 self.value_head.load_state_dict(state["value_head"])
                 self.value_optimizer.restore(state["value_optimizer"])
-            torch.set_rng_state(state["random"])
+            self._restore_random(state["random"])
         except (OSError, EOFError, RuntimeError, KeyError, ValueError, UnpicklingError) as error:
             reason = str(error).partition("\n")[0] or type(error).__name__
             raise CheckpointError(
@@ -150,6 +243,12 @@ class LocalTrainer:
     def export(self, directory: str) -> None:
         """Write the weights in Hugging Face layout."""
         self._save_weights(Path(directory))
+
+    def _restore_random(self, saved: torch.Tensor | list[torch.Tensor]) -> None:
+        """Random numbers go on where they were; with more trainers than then, some begin anew."""
+        states = saved if isinstance(saved, list) else [saved]
+        if self._replicas.rank < len(states):
+            torch.set_rng_state(states[self._replicas.rank])
 
     @torch.no_grad()
     def _own_columns(self, trajectories: Sequence[Trajectory]) -> dict[Column, list[list[float]]]:
@@ -187,20 +286,30 @@ class LocalTrainer:
 
     def _accumulate(self, micro: MicroBatch) -> tuple[float, torch.Tensor]:
         """Add one micro-batch's gradient; its share of the loss, and its log-probabilities."""
-        hidden = self._network.hidden(micro.ids, micro.positions, micro.layout)
-        return chunked_backward(
-            self._network,
-            hidden.index_select(0, micro.sources),
-            micro.targets,
-            self._objective.parts(micro),
-            temperature=self._objective.temperature,
-            chunk=self._chunk,
-        )
+        self._network.model.train()
+        parts = self._objective.parts(micro)
+        if self.keeps_entropies:
+            parts, found = tapped(parts, micro)
+            self._entropies.append(found)
+        try:
+            hidden = self._network.hidden(micro.ids, micro.positions, micro.layout)
+            return chunked_backward(
+                self._network,
+                hidden.index_select(0, micro.sources),
+                micro.targets,
+                parts,
+                temperature=self._objective.temperature,
+                chunk=self._chunk,
+            )
+        finally:
+            self._network.model.eval()
 
     def _update(self) -> dict[str, float]:
-        metrics = self.optimizer.update()
-        if self.value_optimizer is None:
+        with self._replicas.sharded():
+            metrics = self.optimizer.update()
+        if self.value_optimizer is None or self.value_head is None:
             return metrics
+        self._replicas.sum_gradients(self.value_head.parameters())
         of_head = self.value_optimizer.update()
         return metrics | {
             "value_grad_norm": of_head["grad_norm"],
@@ -224,14 +333,3 @@ class LocalTrainer:
             temperature=self._objective.temperature,
             chunk=self._chunk,
         )
-
-    @torch.no_grad()
-    def _score(self, ids: torch.Tensor) -> list[float]:
-        ids = ids.to(self._network.device)
-        positions = torch.arange(len(ids), device=ids.device)
-        layout = PackedLayout((Segment(0, len(ids)),))
-        hidden = self._network.hidden(ids, positions, layout)
-        scores = chunked_logprobs(
-            self._network, hidden[:-1], ids[1:], temperature=1.0, chunk=self._chunk
-        )
-        return [0.0, *scores.tolist()]

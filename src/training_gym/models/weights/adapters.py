@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import struct
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -219,7 +220,12 @@ def _low_rank(model: Any, name: str) -> dict[str, torch.nn.Parameter]:
 
 
 def save_adapter(
-    model: Any, source: Path | str, directory: Path | str, *, name: str = DEFAULT
+    model: Any,
+    source: Path | str,
+    directory: Path | str,
+    *,
+    name: str = DEFAULT,
+    state: Mapping[str, torch.Tensor] | None = None,
 ) -> None:
     """Write one adapter in `peft`'s layout, with the hash of the weights it belongs to.
 
@@ -228,6 +234,7 @@ def save_adapter(
         source: folder of the base model, or of an adapter that names it.
         directory: where to write; made if it is missing.
         name: which adapter.
+        state: what the model's `state_dict()` would be, where that must not be called.
 
     Raises:
         ModelError: there is no such adapter.
@@ -239,9 +246,14 @@ def save_adapter(
     directory.mkdir(parents=True, exist_ok=True)
     config = config_of(model, name)
     base = base_of_adapter(source) if (source / ADAPTER_CONFIG).is_file() else source
-    state = get_peft_model_state_dict(model, adapter_name=name, save_embedding_layers=False)
+    own = get_peft_model_state_dict(
+        model,
+        state_dict=None if state is None else dict(state),
+        adapter_name=name,
+        save_embedding_layers=False,
+    )
     save_file(
-        {key: tensor.detach().cpu().contiguous() for key, tensor in state.items()},
+        {key: tensor.detach().cpu().contiguous() for key, tensor in own.items()},
         directory / ADAPTER_WEIGHTS,
         metadata={"format": "pt", BASE_KEY: base_sha256(source)},
     )

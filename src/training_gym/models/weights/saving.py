@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -22,6 +23,7 @@ def save_model(
     *,
     merge: bool = False,
     adapter: str | None = None,
+    state: Mapping[str, torch.Tensor] | None = None,
 ) -> Literal["full", "adapter"]:
     """Write `model` to `directory`; tied embeddings are written once.
 
@@ -31,6 +33,7 @@ def save_model(
         directory: where to write; made if it is missing.
         merge: write a model with the adapter added to its weights instead of the adapter alone.
         adapter: which one; None: the first.
+        state: what the model's `state_dict()` would be, where that must not be called.
 
     Returns:
         `adapter` where only an adapter was written, else `full`.
@@ -40,17 +43,17 @@ def save_model(
     names = adapter_names(model)
     chosen = adapter or (names[0] if names else None)
     if chosen is None:
-        _save_whole(model, directory, None)
+        _save_whole(model, directory, state)
     elif merge:
         _save_whole(model.get_base_model(), directory, merged_state(model, chosen))
     else:
-        save_adapter(model, source, directory, name=chosen)
+        save_adapter(model, source, directory, name=chosen, state=state)
     carry_files(source, directory)
     return "adapter" if chosen is not None and not merge else "full"
 
 
 def _save_whole(
-    model: PreTrainedModel, directory: Path, state: dict[str, torch.Tensor] | None
+    model: PreTrainedModel, directory: Path, state: Mapping[str, torch.Tensor] | None
 ) -> None:
     from transformers import GenerationConfig
 
@@ -59,7 +62,7 @@ def _save_whole(
     parsed, model.generation_config = model.generation_config, GenerationConfig()
     try:
         with quiet():
-            model.save_pretrained(directory, state_dict=state)
+            model.save_pretrained(directory, state_dict=None if state is None else dict(state))
     finally:
         model.generation_config = parsed
     (directory / "generation_config.json").unlink(missing_ok=True)

@@ -179,7 +179,12 @@ def _columns(
 ) -> TokenColumns:
     length = len(trajectory.token_ids)
     columns = {name: _padded(values, length) for name, values in more.items()}
-    if TRAINER_LOGPROBS in columns:
+    if MISMATCH in columns:
+        columns[TRAINER_LOGPROBS] = tuple(
+            sampled + apart
+            for sampled, apart in zip(trajectory.logprobs, columns[MISMATCH], strict=True)
+        )
+    elif TRAINER_LOGPROBS in columns:
         columns[MISMATCH] = tuple(
             trained - sampled if flag & SAMPLED else math.nan
             for trained, sampled, flag in zip(
