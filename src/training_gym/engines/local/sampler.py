@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -100,6 +100,8 @@ class LocalSampler:
         """Of the weights; adapters that were updated by name have their own."""
         self._versions: dict[str, int] = {}
         self.statistics = SamplerStatistics()
+        self.on_shrunk: Callable[[int], None] = lambda slots: None
+        """Hears that memory ran out and how many rows are left."""
 
     async def generate(
         self,
@@ -224,6 +226,8 @@ class LocalSampler:
             ended: list[tuple[Request, Completion]] = []
             try:
                 ended = await self._compute.run(self._step)
+            except torch.OutOfMemoryError as error:
+                self._shrink(error)
             except Exception as error:  # noqa: BLE001 - boundary: the callers own the failure
                 self._fail(error)
             for request, completion in ended:
@@ -249,6 +253,26 @@ class LocalSampler:
     def _admit_order(self) -> None:
         if self._deterministic:
             self._waiting.sort(key=lambda request: request.order)
+
+    def _shrink(self, error: Exception) -> None:
+        """Go on with half the rows: what was in one begins again, and draws the same numbers."""
+        slots = len(self._table.slots)
+        if slots == 1:
+            self._fail(
+                EngineError(
+                    "the accelerator's memory does not hold one sequence: "
+                    f"{str(error).partition(chr(10))[0]:.120}",
+                    fix="lower max_response_tokens or max_prompt_tokens, or free memory",
+                )
+            )
+            return
+        for request in self._active():
+            for drawn in (request.tokens, request.logprobs, request.versions):
+                drawn.clear()
+            self._waiting.append(request)
+        self._table = SlotTable(slots // 2, stateful=self._network.is_stateful)
+        torch.cuda.empty_cache()
+        self.on_shrunk(slots // 2)
 
     def _fail(self, error: Exception) -> None:
         """Hand the error to everybody and begin anew: what the cache holds cannot be trusted."""
@@ -306,27 +330,36 @@ class LocalSampler:
         entering: list[Request] = []
         while self._waiting and self._table.num_active + len(entering) < len(self._table.slots):
             entering.append(self._waiting.pop(0))
-        while entering:
-            later: list[Request] = []
-            now: list[Request] = []
-            for request in entering:
-                _, held = self._table.best_prefix(request.prompt, request.adapter)
-                coming = (
-                    self._table.reusable(other.prompt[:-1], request.prompt)
-                    for other in now
-                    if other.adapter == request.adapter
-                )
-                if max(coming, default=0) > held:
-                    later.append(request)  # what it shares is about to be computed
-                    continue
-                self._reserve(request)
-                request.row, held = self._table.admit(request, request.prompt, request.adapter)
-                request.prefilled = len(request.prompt) - held
-                now.append(request)
-            self._prefill(now)
-            for request in now:
-                self._table.mark(request.row)
-            entering = later
+        try:
+            while entering:
+                entering = self._enter(entering)
+        except Exception:
+            held = self._active()
+            self._waiting[:0] = [request for request in entering if request not in held]
+            raise
+
+    def _enter(self, entering: Sequence[Request]) -> list[Request]:
+        """Admit requests, except those that share what is about to be computed: these are left."""
+        later: list[Request] = []
+        now: list[Request] = []
+        for request in entering:
+            _, held = self._table.best_prefix(request.prompt, request.adapter)
+            coming = (
+                self._table.reusable(other.prompt[:-1], request.prompt)
+                for other in now
+                if other.adapter == request.adapter
+            )
+            if max(coming, default=0) > held:
+                later.append(request)  # what it shares is about to be computed
+                continue
+            self._reserve(request)
+            request.row, held = self._table.admit(request, request.prompt, request.adapter)
+            request.prefilled = len(request.prompt) - held
+            now.append(request)
+        self._prefill(now)
+        for request in now:
+            self._table.mark(request.row)
+        return later
 
     def _reserve(self, request: Request) -> None:
         assert request.sampling.max_tokens is not None
