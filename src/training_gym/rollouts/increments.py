@@ -1,8 +1,11 @@
-"""What the template adds for new messages: the difference of two renderings, never a guess.
+"""What the template adds for new messages: the difference of two texts, never a guess.
 
-Let the conversation so far end with a sampled answer. `closed` is the template's text of it,
-`opened` that of the same with the new messages and the opening of the next answer. The increment is
-what `opened` has behind the end of the answer, if
+Let the conversation so far end with a sampled answer. `opened` is the template's text of it with
+the new messages and the opening of the next answer. Where it is the text of the answer's prompt,
+the answer just as it was sampled, and something more, that is the increment.
+
+Where the template words the answer in another way, `closed`, its text of the conversation without
+the new messages, tells where the answer ends. The increment is what `opened` has behind it, if
 
 1. `closed` begins with the text that was the prompt of the answer (no earlier turn is rewritten),
 2. the answer in `closed` has the special tokens that were sampled (its structure is the same; its
@@ -68,44 +71,44 @@ class Template:
         assert prompt.rendering is not None
         history = answer.conversation
         opened = self.open([*history, *new])
-        try:
-            closed = self.close(history)
-        except ModelError:
-            return Broken("the template refuses the history alone")
-        if not prompt.rendering.begins(closed):
-            return Broken("the template rewrites earlier turns once the answer is there")
-        found = self._end(answer, closed, opened, prompt.rendering.length)
-        if isinstance(found, Broken):
-            return found
-        end, exact = found
-        if not opened.startswith(closed[:end]):
-            return Broken("the template rewrites history when new messages come")
+        start = prompt.rendering.length
+        sampled = self._codec.decode(answer.tokens.ids)
+        end, exact = start + len(sampled), True
+        if not (opened.startswith(sampled, start) and prompt.rendering.begins(opened)):
+            found = self._reworded(answer, prompt.rendering, opened)
+            if isinstance(found, Broken):
+                return found
+            end, exact = found, False
+        elif not sampled:
+            return Broken("nothing was sampled")
         ids, flags = self._encode(opened, end, history, new)
         return Increment(ids, flags, Rendering.of(opened), exact)
 
-    def _end(self, answer: Node, closed: str, opened: str, start: int) -> tuple[int, bool] | Broken:
-        """Where the answer ends in `opened`, and whether it reads there as it was sampled."""
+    def _reworded(self, answer: Node, prompt: Rendering, opened: str) -> int | Broken:
+        """Where an answer that the template words differently ends in `opened`."""
+        try:
+            closed = self.close(answer.conversation)
+        except ModelError:
+            return Broken("the template refuses the history alone")
+        if not prompt.begins(closed):
+            return Broken("the template rewrites earlier turns once the answer is there")
         ids = answer.tokens.ids
-        sampled = self._codec.decode(ids)
         if answer.stop_reason != "stop" or not ids or ids[-1] not in self._codec.stop_ids:
-            # No end token: what the template puts behind the very same text is a prompt's.
-            if sampled and closed.startswith(sampled, start):
-                return start + len(sampled), True
             return Broken("the answer was cut off or ended by a stop text")
         stop = self._codec.decode(ids[-1:])
-        place = closed.rfind(stop, start)
+        place = closed.rfind(stop, prompt.length)
         if place < 0 and opened.startswith(closed + stop):
             # GLM ends an answer with the token that begins whoever speaks next.
             place, closed = len(closed), closed + stop
         if place < 0:
             return Broken("the template does not end an answer with the token that was sampled")
         end = place + len(stop)
-        written = closed[start:end]
-        if written == sampled:
-            return end, True
-        if self._codec.marks(self._codec.encode(written)) != self._codec.marks(ids):
+        if not opened.startswith(closed[:end]):
+            return Broken("the template rewrites history when new messages come")
+        written = self._codec.encode(closed[prompt.length : end])
+        if self._codec.marks(written) != self._codec.marks(ids):
             return Broken("the template writes the answer with other special tokens")
-        return end, False
+        return end
 
     def _encode(
         self, opened: str, end: int, history: Sequence[Message], new: Sequence[Message]

@@ -121,7 +121,7 @@ class SampledPolicy:
         completion = await self._sampler.generate(
             Prompt(token_ids=opened.token_ids, media=_media(messages)),
             settings,
-            self._key.changed(turn=turn, stream=self._stream),
+            self._key.model_copy(update={"turn": turn, "stream": self._stream}),
             session=self._session,
         )
         self.stop_reasons.append(completion.stop_reason)

@@ -131,7 +131,8 @@ class TokenRecord:
             return increment
         agent = next(c.agent for c in self._conversations if c.root is node.path[0])
         before = node.token_ids
-        kind: PromptKind = "branched" if node.children else "grown"
+        child = self._known_child(node, new, increment)
+        kind: PromptKind = "grown" if child or not node.children else "branched"
         reason = ""
         if any(message.role == "assistant" for message in new):
             kind, reason = "forked", "an answer in the history is not what was recorded"
@@ -140,19 +141,21 @@ class TokenRecord:
             agent, kind, ids, recorded=len(before), reason=reason, exact=increment.exact
         )
         self._drift.check(fidelity)
-        return Opened(self._child(node, new, increment), fidelity, ids)
+        if child is None:
+            tokens = Tokens.rendered(increment.ids, increment.flags)
+            rendering = increment.rendering
+            child = Node("rendered", tuple(new), tokens, parent=node, rendering=rendering)
+        return Opened(child, fidelity, ids)
 
-    def _child(self, node: Node, new: Sequence[Message], increment: Increment) -> Node:
-        """The rendered node behind an answer: the one that is there, if it says the same."""
-        for child in node.children:
-            if child.tokens.ids == increment.ids and same_messages(child.messages, new):
-                return child
-        return Node(
-            "rendered",
-            tuple(new),
-            Tokens.rendered(increment.ids, increment.flags),
-            parent=node,
-            rendering=increment.rendering,
+    def _known_child(self, node: Node, new: Sequence[Message], increment: Increment) -> Node | None:
+        """The rendered node behind an answer that says the same, if there is one."""
+        return next(
+            (
+                child
+                for child in node.children
+                if child.tokens.ids == increment.ids and same_messages(child.messages, new)
+            ),
+            None,
         )
 
     def _root(

@@ -29,6 +29,8 @@ class Family:
     """What opens and closes reasoning, where the template knows it."""
     special: frozenset[str] = frozenset()
     """Special tokens that its notation consists of."""
+    ornaments: frozenset[str] = frozenset()
+    """Of these, what changes nothing: models write it, templates may not."""
     literal_arguments: bool | None = None
     """Whether templates take arguments as text; None: as each template says itself."""
     channels: bool = False
@@ -61,6 +63,7 @@ FAMILIES = (
             f"<|{name}|>"
             for name in ("start", "channel", "message", "constrain", "end", "return", "call")
         ),
+        ornaments=frozenset(("<|constrain|>",)),
         channels=True,
     ),
     Family(

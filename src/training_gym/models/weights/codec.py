@@ -59,12 +59,12 @@ class TokenizerCodec:
         self.has_chat_template: bool = tokenizer.chat_template is not None
         self._template: str = _template_text(tokenizer.chat_template)
         self._family = family_of(self._template)
-        self._special: frozenset[int] = frozenset(self._special_ids())
-        self._kept = frozenset(
-            index
-            for index in self._special
-            if tokenizer.convert_ids_to_tokens(index) in self._shown
+        self._media = frozenset(
+            kind for kind in ("image", "audio", "video") if f"'{kind}'" in self._template
         )
+        self._special: frozenset[int] = frozenset(self._special_ids())
+        self._kept = self._ids_of(self._family.special | frozenset(self._family.reasoning or ()))
+        self._structure = self._special - self._ids_of(self._family.ornaments)
         self.stop_ids: frozenset[int] = self._find_stop_ids()
         self.pad_id: int = self._find_pad_id()
         self._begin = self._find_begin()
@@ -89,7 +89,10 @@ class TokenizerCodec:
             literal = "arguments is string" in self._template
         try:
             text = self._tokenizer.apply_chat_template(
-                [as_template_message(m, literal_arguments=literal) for m in messages],
+                [
+                    as_template_message(m, literal_arguments=literal, media=self._media)
+                    for m in messages
+                ],
                 tools=[as_template_tool(tool) for tool in tools] or None,
                 tokenize=False,
                 add_generation_prompt=add_generation_prompt,
@@ -124,7 +127,7 @@ class TokenizerCodec:
 
     def marks(self, ids: Sequence[int]) -> tuple[int, ...]:
         """The special tokens among the ids, in order."""
-        return tuple(index for index in ids if index in self._special)
+        return tuple(index for index in ids if index in self._structure)
 
     def read_answer(
         self,
@@ -147,9 +150,12 @@ class TokenizerCodec:
             role="assistant", content=parsed.content, reasoning=parsed.reasoning, tool_calls=calls
         )
 
-    @property
-    def _shown(self) -> frozenset[str]:
-        return self._family.special | frozenset(self._family.reasoning or ())
+    def _ids_of(self, texts: frozenset[str]) -> frozenset[int]:
+        """The special tokens among `texts`."""
+        tokens = self._backend.get_added_tokens_decoder()
+        return frozenset(
+            i for i, token in tokens.items() if token.special and token.content in texts
+        )
 
     def _check_template(self, with_tools: bool) -> None:
         if not self.has_chat_template:

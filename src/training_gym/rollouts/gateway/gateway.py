@@ -28,6 +28,8 @@ from training_gym.spec.sampling import Sampling
 
 STOP_S = 2.0
 """Seconds that open requests have left when the gateway stops."""
+KEEP_ALIVE_S = 300
+"""Seconds that an idle connection stays open: harnesses act between their requests."""
 BACKLOG = 4096
 """Connections that may wait to be taken up."""
 
@@ -154,6 +156,7 @@ class Gateway:
             server_header=False,
             date_header=False,
             backlog=BACKLOG,
+            timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=STOP_S,  # type: ignore[arg-type, unused-ignore]
         )
         listener = _socket(host, port)

@@ -93,6 +93,7 @@ class GatewaySession:
     _exchanges: OrderedDict[str, Exchange] = field(default_factory=OrderedDict)
     _conversations: OrderedDict[str, tuple[Message, ...]] = field(default_factory=OrderedDict)
     _count: int = 0
+    _under_way: int = 0
     _closed: bool = False
 
     @property
@@ -131,14 +132,14 @@ class GatewaySession:
         if known is not None:
             self.repeats += 1
             return known
-        busy = sum(not other.task.done() for other in self._exchanges.values())
-        if busy >= self.limits.max_in_session:
-            raise _busy(f"{busy} requests of this session are under way")
+        if self._under_way >= self.limits.max_in_session:
+            raise _busy(f"{self._under_way} requests of this session are under way")
         self.turnstile.check()
         self._count += 1
         answer_id = f"{self.id}-{self._count}"
         task = asyncio.create_task(self._sample(asked, answer_id))
-        task.add_done_callback(_noticed)
+        self._under_way += 1
+        task.add_done_callback(self._done)
         made = Exchange(digest, answer_id, task)
         self._exchanges[key or answer_id] = made
         self._drop_old()
@@ -193,8 +194,11 @@ class GatewaySession:
         sampling = asked.draw.over(self.sampling, pinned=self.pinned)
         async with self.turnstile:
             try:
-                draws = (self._draw(asked, sampling) for _ in range(asked.count))
-                samples = list(await asyncio.gather(*draws))
+                if asked.count == 1:
+                    samples = [await self._draw(asked, sampling)]
+                else:
+                    draws = (self._draw(asked, sampling) for _ in range(asked.count))
+                    samples = list(await asyncio.gather(*draws))
             except asyncio.CancelledError:
                 raise
             except Exception as error:
@@ -220,7 +224,15 @@ class GatewaySession:
             delivered=False,
         )
 
+    def _done(self, task: asyncio.Task[list[Sample]]) -> None:
+        self._under_way -= 1
+        if not task.cancelled():
+            task.exception()  # nobody may wait any more; asyncio need not report it too
+
     def _drop_old(self) -> None:
+        """Forget the oldest answers that somebody has got, half of the limit at a time."""
+        if len(self._exchanges) <= 2 * self.limits.kept_answers:
+            return
         done = [name for name, e in self._exchanges.items() if e.delivered or _failed(e)]
         for name in done[: max(len(self._exchanges) - self.limits.kept_answers, 0)]:
             del self._exchanges[name]
@@ -239,12 +251,6 @@ def _failed(exchange: Exchange) -> bool:
 def _cancel_if_alone(exchange: Exchange) -> None:
     if exchange.listeners == 0:
         exchange.task.cancel()
-
-
-def _noticed(task: asyncio.Task[list[Sample]]) -> None:
-    """An error that nobody waits for any more is not reported a second time by asyncio."""
-    if not task.cancelled():
-        task.exception()
 
 
 def _busy(reason: str) -> Refused:
