@@ -18,6 +18,7 @@ from training_gym.cli import (
     setup,
     train,
 )
+from training_gym.cli.env import app as env
 from training_gym.cli.harbor import app as harbor
 from training_gym.cli.models import app as models
 from training_gym.cli.runs import app as runs
@@ -61,6 +62,7 @@ app.add_typer(runs, name="runs")
 app.command()(alerts.alerts)
 app.command()(explain.explain)
 app.add_typer(models, name="models")
+app.add_typer(env, name="env")
 app.add_typer(harbor, name="harbor")
 app.add_typer(sandbox, name="sandbox")
 app.command()(init.init)

@@ -126,7 +126,7 @@ def check_requests(network, model, folder, compute, episodes):
         play = Play(sampler, seed=len(folder.name))
         await play.run(episodes)
         if network.packs:
-            cache = sampler._table.cache
+            cache = sampler._rows.table.cache
             values = cache.capacity * sizes.cached_values + sizes.state_values
             assert cache.num_bytes == 4 * 3 * values  # as the planner reckons
         return play.asked

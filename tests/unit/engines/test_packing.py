@@ -3,6 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from training_gym.engines.local.attention import PackedLayout, Segment
 from training_gym.engines.local.head import LossParts, chunked_backward, chunked_logprobs
 from training_gym.engines.local.packing import Row, micro_batches, pack
 from training_gym.spec.episodes import PROMPT, SAMPLED, TOOL, Trajectory
@@ -176,3 +177,28 @@ def test_chunking_does_not_change_logprobs(network):
     for chunk in (1, 5, 100):
         parts = chunked_logprobs(network, hidden, targets, temperature=0.7, chunk=chunk)
         assert torch.allclose(parts, whole, atol=1e-5)
+
+
+def test_neighbours_of_equal_length_are_computed_as_one_batch_and_as_each_alone(network):
+    """Two prompts alike, three answers alike behind the second, and one that differs."""
+    layout = PackedLayout(
+        (
+            Segment(0, 6),
+            Segment(6, 6),
+            *(Segment(start, 5, (6,), 6) for start in (12, 17, 22)),
+            Segment(27, 4, (6,), 6),
+        )
+    )
+    assert [len(alike) for alike in layout._alike] == [2, 3, 1]
+    ids = torch.randint(32, 127, (31,), generator=torch.Generator().manual_seed(1))
+    places = [*range(6), *range(6), *(list(range(6, 11)) * 3), *range(6, 10)]
+    with torch.no_grad():
+        found = network.hidden(ids, torch.tensor(places), layout)
+        for segment in layout.segments:
+            before = ids[6:12] if segment.prefix else ids[:0]
+            alone = torch.cat([before, ids[segment.start : segment.start + segment.length]])
+            expected = network.hidden(
+                alone, torch.arange(len(alone)), PackedLayout((Segment(0, len(alone)),))
+            )[len(before) :]
+            part = found[segment.start : segment.start + segment.length]
+            torch.testing.assert_close(part, expected, rtol=1e-5, atol=1e-5)

@@ -8,23 +8,27 @@ from pathlib import Path
 from typing import Any
 
 from training_gym import data
+from training_gym.engines.local.companions import frozen
 from training_gym.engines.local.compute import Compute
 from training_gym.engines.local.core import Origin
 from training_gym.engines.local.evaluations import Evaluations, Suite
+from training_gym.engines.local.fixed_models import LocalFixedModels
 from training_gym.engines.local.groups import training_sampling
 from training_gym.engines.local.guard import MemoryGuard
 from training_gym.engines.local.imitation import ImitationLearner
 from training_gym.engines.local.learning import PolicyLearner
 from training_gym.engines.local.loop import Learner, Loop, WeightsKind, read_progress
 from training_gym.engines.local.meters import meter_of
+from training_gym.engines.local.network import Network
 from training_gym.engines.local.parallel.spread import SpreadSampler
 from training_gym.engines.local.parallel.team import Team
-from training_gym.engines.local.preparation import load_environment, prepare_torch, write_texts
+from training_gym.engines.local.preparation import prepare_torch, write_texts
 from training_gym.engines.local.reports import Reports
 from training_gym.engines.local.requests import Requests
 from training_gym.engines.local.state import Progress
 from training_gym.engines.local.translation import translation_for
 from training_gym.engines.local.watched import Watched
+from training_gym.environments.loading import load_environment
 from training_gym.models import catalogue
 from training_gym.models.base_weights import base_sha256
 from training_gym.planning.phases import footprint
@@ -33,8 +37,11 @@ from training_gym.records.checkpoints import Checkpoint, latest_valid
 from training_gym.records.recorder import Recorder
 from training_gym.records.run_directory import RunDirectory
 from training_gym.rewards import RewardRunner
+from training_gym.rollouts.attempts import Limits
 from training_gym.rollouts.judging import EpisodeJudge
-from training_gym.rollouts.runner import EpisodeRunner, Limits
+from training_gym.rollouts.runner import EpisodeRunner
+from training_gym.rollouts.seats import SampledPlayers
+from training_gym.rollouts.services import Services
 from training_gym.spec.algorithms import GivenAnswers
 from training_gym.spec.code import Code
 from training_gym.spec.datasets import Dataset
@@ -139,6 +146,19 @@ class Assembly:
             self.trainer.guard = guard
         self.sampler = SpreadSampler(own, team.ranks) if team.ranks else own
         self._stack.push_async_callback(self.sampler.close)
+        self._services = Services(fixed=self._fixed_models(core.network))
+        self._stack.push_async_callback(self._services.close)
+
+    def _fixed_models(self, policy: Network) -> LocalFixedModels:
+        return LocalFixedModels(
+            catalogue.resolve,
+            lambda folder: frozen(folder, policy),
+            self.compute,
+            sampling=training_sampling(self.recipe),
+            seed=self.recipe.seed,
+            slots=self.plan.slots,
+            max_sequence_tokens=self.plan.max_sequence_tokens,
+        )
 
     async def _learner(self, progress: Progress) -> Learner:
         dataset = self.spec.dataset
@@ -236,14 +256,17 @@ class Assembly:
         return len(self.codec.encode(self.codec.render(task.prompt)))
 
     def _runner(self, environment: Code | None) -> EpisodeRunner:
-        return EpisodeRunner(
-            self.sampler,
-            self.codec,
+        recipe = self.recipe
+        runner = EpisodeRunner(
+            SampledPlayers(self.sampler, self.codec, seed=recipe.seed),
             Watched(load_environment(environment), self.activity),
-            seed=self.recipe.seed,
-            limits=Limits(self.recipe.max_turns, self.recipe.episode_timeout_s),
+            seed=recipe.seed,
+            limits=Limits(recipe.max_turns, recipe.episode_timeout_s, recipe.max_episode_tokens),
             presence=self.sampler.presence,
+            services=self._services,
         )
+        self._stack.push_async_callback(runner.close)
+        return runner
 
     async def _judge(self, reward: WeightedReward | Code | None) -> EpisodeJudge:
         rewards = None if reward is None else await self._reward_runner(reward)

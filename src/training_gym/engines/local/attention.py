@@ -13,9 +13,10 @@ padding is ever computed. What may see what is the layout's business:
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 
@@ -56,8 +57,7 @@ class Layout(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Segment:
+class Segment(NamedTuple):
     """A run of packed tokens: causal in itself, after the whole of each prefix."""
 
     start: int
@@ -83,17 +83,27 @@ class PackedLayout:
         # Split once: the backward of a split is one concatenation, that of many slices is a sum of
         # as many whole tensors of zeros.
         lengths = [segment.length for segment in self.segments]
-        queries = torch.split(query, lengths, dim=2)
-        keys = _by_start(self.segments, torch.split(key, lengths, dim=2))
-        values = _by_start(self.segments, torch.split(value, lengths, dim=2))
+        parts = (torch.split(whole, lengths, dim=2) for whole in (query, key, value))
+        queries, keys, values = (_by_start(self.segments, part) for part in parts)
         outputs = []
-        for segment, own in zip(self.segments, queries, strict=True):
-            starts = [*segment.prefix, segment.start]
-            mask = self._mask(segment, options.window, query.device)
-            outputs.append(
-                attend_segment(own, _joined(keys, starts), _joined(values, starts), mask, options)
+        for alike in self._alike:
+            starts = [segment.start for segment in alike]
+            mask = self._mask(alike[0], options.window, query.device)
+            output = attend_segment(
+                _beside(queries, (), starts),
+                _beside(keys, alike[0].prefix, starts),
+                _beside(values, alike[0].prefix, starts),
+                mask,
+                options,
             )
+            outputs.append(output.transpose(0, 1).flatten(1, 2).unsqueeze(0))
         return torch.cat(outputs, dim=2) if len(outputs) > 1 else outputs[0]
+
+    @functools.cached_property
+    def _alike(self) -> list[list[Segment]]:
+        """Neighbours of equal length after the same prefix, which are computed as one batch."""
+        groups = itertools.groupby(self.segments, lambda segment: segment[1:])
+        return [list(group) for _, group in groups]
 
     def waves(self, device: torch.device) -> Sequence[Wave]:
         """See `recurrence.RecurrentLayout`."""
@@ -273,7 +283,15 @@ def _by_start(
     return {segment.start: part for segment, part in zip(segments, parts, strict=True)}
 
 
-def _joined(parts: dict[int, torch.Tensor], starts: Sequence[int]) -> torch.Tensor:
-    if len(starts) == 1:
-        return parts[starts[0]]
-    return torch.cat([parts[start] for start in starts], dim=2)
+def _beside(
+    parts: dict[int, torch.Tensor], prefix: Sequence[int], starts: Sequence[int]
+) -> torch.Tensor:
+    """Segments of equal length as a batch (len(starts), heads, length, D), each after `prefix`."""
+    own = [parts[start] for start in starts]
+    before = [parts[start] for start in prefix]
+    if not before:
+        return own[0] if len(own) == 1 else torch.cat(own)
+    if len(own) == 1:
+        return torch.cat([*before, *own], dim=2)
+    shared = before[0] if len(before) == 1 else torch.cat(before, dim=2)
+    return torch.cat([shared.expand(len(own), -1, -1, -1), torch.cat(own)], dim=2)

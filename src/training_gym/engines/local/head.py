@@ -15,6 +15,9 @@ from typing import Any, Protocol
 
 import torch
 
+CACHED_ROWS = 64
+"""Rows of logits that are passed over together: about as many as a processor's cache holds."""
+
 
 class Head(Protocol):
     """What turns hidden states into logits."""
@@ -63,12 +66,15 @@ class TargetLogprobs(torch.autograd.Function):
     def forward(ctx: Any, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """See the class."""
         chosen = targets.unsqueeze(1)
-        top = logits.amax(dim=1, keepdim=True)
-        picked = logits.gather(1, chosen) - top
-        weights = logits.sub_(top).exp_()
-        totals = weights.sum(dim=1, keepdim=True)
-        ctx.weights, ctx.totals, ctx.chosen = weights, totals, chosen
-        return (picked - torch.log(totals)).squeeze(1)
+        picked, totals = logits.gather(1, chosen), []
+        start = 0
+        for block in logits.split(CACHED_ROWS):
+            top = block.amax(dim=1, keepdim=True)
+            picked[start : start + len(block)].sub_(top)
+            totals.append(block.sub_(top).exp_().sum(dim=1, keepdim=True))
+            start += len(block)
+        ctx.weights, ctx.totals, ctx.chosen = logits, torch.cat(totals), chosen
+        return (picked - torch.log(ctx.totals)).squeeze(1)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:  # type: ignore[override]

@@ -41,7 +41,7 @@ def attend_segment(
     mask: torch.Tensor | None,
     options: LayerOptions,
 ) -> torch.Tensor:
-    """One segment: query (1, H, n, D), key and value (1, K, m, D); mask None is plainly causal."""
+    """Segments alike: query (b, H, n, D), key and value (b, K, m, D); mask None: plainly causal."""
     if options.sinks is not None or options.softcap is not None:
         repeats = query.shape[1] // key.shape[1]
         key = key.repeat_interleave(repeats, dim=1)
