@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import typer
+from training_gym.cli.lazy import Table, group
 
-from training_gym.cli.env.run import run
+VERBS: Table = {
+    "run": ("env.run:run", "Play episodes without training and print their transcripts."),
+}
 
-app = typer.Typer(help="Environments, played without training.")
-app.command()(run)
-
-
-@app.callback()
-def root() -> None:
-    """Keep `run` a command of its own while it is the only one."""
+app = group(VERBS, help="Environments, played without training.")
