@@ -108,7 +108,7 @@ def _gated(module: Any, x: torch.Tensor) -> torch.Tensor:
     gate, up, down = module.gate_proj(x), module.up_proj(x), module.down_proj
     result: torch.Tensor
     if type(down) is torch.nn.Linear and down.bias is None:
-        result = GatedProjection.apply(gate, up, down.weight)  # type: ignore[no-untyped-call]
+        result = GatedProjection.apply(gate, up, down.weight)
     else:  # an adapter needs its own input
         result = down(GatedUnit.apply(gate, up))  # type: ignore[no-untyped-call]
     return result
