@@ -21,7 +21,6 @@ def trained_run(play, define):
 @pytest.fixture(scope="module")
 def details(trained_run, home, tmp_path_factory):
     index = Index(home / "runs", tmp_path_factory.mktemp("cache"))
-    index.update()
     episodes = list(read_episodes(trained_run))
     return {e.id: index.episode(trained_run.run_id, e.id) for e in episodes}
 

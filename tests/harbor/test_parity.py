@@ -44,7 +44,10 @@ def python_with_harbor() -> Path:
 
 
 def _newer_python() -> str | None:
-    for name in ("python3.12", "python3.13", "python3.14", sys.executable):
+    # What pyenv has, it has on the path only where it is told to.
+    kept = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    installed = sorted(str(path) for path in kept.glob("3.1[2-9].*/bin/python3"))
+    for name in ("python3.12", "python3.13", "python3.14", sys.executable, *installed):
         found = shutil.which(name)
         test = "import sys, venv; sys.exit(sys.version_info < (3, 12))"
         if found and subprocess.run([found, "-c", test], capture_output=True).returncode == 0:

@@ -6,8 +6,6 @@ with a new number after the slash.
 
 from __future__ import annotations
 
-from typing import Any
-
 from pydantic import BaseModel
 
 from training_gym.records import index
@@ -61,20 +59,6 @@ def fields_of(value: type[BaseModel]) -> dict[str, str]:
         name: " ".join((field.description or name.replace("_", " ")).split())
         for name, field in value.model_fields.items()
     }
-
-
-def json_schema(name: str) -> dict[str, Any]:
-    """The JSON Schema of one object that `--json` writes."""
-    value = VALUES.get(name)
-    schema: dict[str, Any] = {"type": "object", "properties": {}}
-    if value is not None:
-        schema = value.model_json_schema(mode="serialization")
-    for field, meaning in SCHEMAS[name].items():
-        schema["properties"].setdefault(field, {"description": meaning})
-    schema["properties"]["schema"] = {"const": name}
-    schema["required"] = ["schema", *SCHEMAS[name]]
-    schema["additionalProperties"] = False
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": name}
 
 
 SCHEMAS: dict[str, dict[str, str]] = {
@@ -182,6 +166,15 @@ SCHEMAS: dict[str, dict[str, str]] = {
         "project": "where in the tracker",
         "records": "metric records that were handed on this time",
     },
+    "dashboard/1": {
+        "url": "address to open, with its key; may annotate unless --read-only",
+        "viewer_url": "address for others, which only reads",
+    },
+    "collect/1": {
+        "url": "address, for TRAINING_GYM_COLLECTOR",
+        "key": "registers runs, for TRAINING_GYM_COLLECTOR_TOKEN",
+        "read_key": "bearer token that only reads /metrics",
+    },
     "import/1": {"run_id": "the new run", "kind": "tensorboard or wandb", "path": "its folder"},
     "runs.note/1": {"run_id": "the run", "notes": "id, time, by and text of each"},
     "runs.tag/1": {"run_id": "the run", "tags": "its tags now"},
@@ -220,6 +213,8 @@ SCHEMAS: dict[str, dict[str, str]] = {
         "effect on the mean reward, before, after, text, episodes of each",
         "verdict": "as in alerts/1",
         "alerts": "ids of the alerts that are not resolved",
+        "judged": "episode, reward, verdict (honest, exploit, unclear) and why; without --judge"
+        " empty",
     },
     "models.list/1": {"models": ", ".join(_MODEL) + " of each"},
     "models.show/1": {
@@ -234,6 +229,21 @@ SCHEMAS: dict[str, dict[str, str]] = {
     "models.pull/1": {"name": "the model", "path": "the folder it lies in"},
     "models.merge/1": {"adapter": "the adapter", "path": "folder of the merged model"},
     "models.export/1": {"adapter": "the adapter", "path": "folder of the copy"},
+    "env.run/1": {
+        "id": "the episode, unique within the command",
+        "task": "id of its task",
+        "answer": "what the task expects",
+        "status": "finished, truncated, model_failed or infrastructure_failed",
+        "reason": "why it ended, where there is something to say",
+        "score": "what it was worth, or null: not judged",
+        "components": "the score's parts by name",
+        "messages": "the conversation: role, content, reasoning, tool_calls and the like, if set",
+        "conversations": "those of other agents, by name",
+        "artifacts": "what the environment kept: state, submission, log",
+        "tokens": "sampled tokens; 0 where a server played",
+        "forks": "requests whose history was not the recorded one",
+        "duration_s": "seconds it took",
+    },
     "sandbox.run/1": {
         "exit_code": "of the command; minus the signal's number if one ended it",
         "failure": "exec_timeout, output_limit or out_of_memory, or null",

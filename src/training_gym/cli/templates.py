@@ -43,6 +43,11 @@ TEMPLATES: dict[str, Template] = {
     "code": Template(
         "generated programming tasks, graded in sandboxes (Linux)", ("code_cases.py",)
     ),
+    "guess-number": Template("several turns as a game: reset and step", ("guess_number.py",)),
+    "calculator": Template("an agent with tools that does sums", ("calculator_agent.py",)),
+    "coding-agent": Template(
+        "programming in turns, tried and graded in sandboxes (Linux)", ("coding_agent.py",)
+    ),
     "custom-environment": Template(
         "several turns in an environment of your own", ("custom_environment.py",)
     ),

@@ -18,8 +18,9 @@ from training_gym.dashboard import asked, episode_pages, live, run_pages, write_
 from training_gym.dashboard.access import Identity
 from training_gym.dashboard.answers import answer, failure, gym_error, not_found, our_fault
 from training_gym.dashboard.assets import WebApp
-from training_gym.dashboard.guard import Guard
+from training_gym.dashboard.guard import METRICS, Guard
 from training_gym.dashboard.state import ServerState, identity_of, state_of
+from training_gym.records import prometheus
 from training_gym.spec.errors import GymError
 from training_gym.spec.settings import Settings
 
@@ -50,7 +51,7 @@ def build(
     handlers: dict[Any, Any] = {GymError: gym_error, HTTPException: _refused, Exception: our_fault}
     inner = Starlette(
         routes=[Mount("/api/v1", routes=routes), Route("/api/{rest:path}", _nothing_here),
-                Route("/{rest:path}", app.respond)],
+                Route(METRICS, prometheus_metrics), Route("/{rest:path}", app.respond)],
         exception_handlers=handlers,
     )  # fmt: skip
     inner.state.server = state
@@ -69,6 +70,14 @@ def session(request: Request) -> Response:
     home = str(state_of(request).folder.parent)
     return answer(
         {"role": identity.role, "name": identity.name, "version": __version__, "home": home}
+    )
+
+
+def prometheus_metrics(request: Request) -> Response:
+    """Newest values for whoever scrapes with a key."""
+    text = prometheus.exposition(state_of(request).index)
+    return Response(
+        text, headers={"content-type": prometheus.CONTENT_TYPE, "cache-control": "no-store"}
     )
 
 

@@ -22,6 +22,7 @@ from training_gym.dashboard.answers import failure
 MOST_BYTES = 1024 * 1024
 """Largest request body that is taken."""
 SIGN_IN = "/api/v1/session"
+METRICS = "/metrics"
 SAFE = frozenset({"GET", "HEAD"})
 POLICY = "; ".join(
     (
@@ -162,8 +163,9 @@ def _write_refusal(
 
 
 def _is_api(scope: Scope) -> bool:
+    """Whether it needs an identity: all but the pages, which hold nothing of anybody's."""
     path: str = scope["path"]
-    return path == "/api" or path.startswith("/api/")
+    return path in ("/api", METRICS) or path.startswith("/api/")
 
 
 def _host_name(host: str) -> str:

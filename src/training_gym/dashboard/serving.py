@@ -66,12 +66,15 @@ def access_of(serving: Serving) -> Access:
 
 def addresses(serving: Serving, port: int, access: Access) -> dict[Role, str]:
     """The addresses to open: the editor's, which may annotate, and the viewer's."""
-    name = serving.host
-    if name in ("0.0.0.0", "::"):
-        name = socket.gethostname()
-    name = f"[{name}]" if ":" in name else name
+    name = name_of(serving.host)
     roles: Sequence[Role] = ("viewer",) if serving.read_only else ("editor", "viewer")
     return {role: f"http://{name}:{port}/?token={access.key(role)}" for role in roles}
+
+
+def name_of(host: str) -> str:
+    """How an address that is listened on is written in the address to open."""
+    name = socket.gethostname() if host in ("0.0.0.0", "::") else host
+    return f"[{name}]" if ":" in name else name
 
 
 def serve(serving: Serving, ready: Callable[[dict[Role, str]], None]) -> None:
@@ -83,7 +86,7 @@ def serve(serving: Serving, ready: Callable[[dict[Role, str]], None]) -> None:
 
     app = WebApp()
     access = access_of(serving)
-    listening = _listen(serving)
+    listening = listen(serving.host, serving.port)
     with listening:
         port: int = listening.getsockname()[1]
         asyncio.run(_serve(serving, app, access, listening, port, ready))
@@ -97,8 +100,6 @@ async def _serve(
     port: int,
     ready: Callable[[dict[Role, str]], None],
 ) -> None:
-    import uvicorn
-
     from training_gym.dashboard.application import build
     from training_gym.dashboard.saved import SavedViews
     from training_gym.dashboard.state import ServerState
@@ -112,8 +113,29 @@ async def _serve(
         access=access,
     )
     built = build(state, app=app, hosts=host_names(serving), cookie=f"training_gym_{port}")
+    try:
+        await run_server(
+            built,
+            listening,
+            lambda: ready(addresses(serving, port, access)),
+            ending=state.closing.set,  # streams end by themselves: the server need not wait
+        )
+    finally:
+        await asyncio.to_thread(state.index.close)
+
+
+async def run_server(
+    app: Any,
+    listening: socket.socket,
+    started: Callable[[], None],
+    *,
+    ending: Callable[[], None] = lambda: None,
+) -> None:
+    """Serve an application until interrupted; `started` is called once it answers."""
+    import uvicorn
+
     config = uvicorn.Config(
-        built,
+        app,
         access_log=False,
         log_level="warning",
         server_header=False,
@@ -124,17 +146,14 @@ async def _serve(
     )
     server = uvicorn.Server(config)
     running = asyncio.create_task(server.serve(sockets=[listening]))
-    try:
-        while not server.started and not running.done():
-            await asyncio.sleep(0.02)
-        if server.started:
-            ready(addresses(serving, port, access))
-        while not server.should_exit and not running.done():
-            await asyncio.sleep(0.1)
-        state.closing.set()  # streams end by themselves, so that the server need not wait for them
-        await running
-    finally:
-        await asyncio.to_thread(state.index.close)
+    while not server.started and not running.done():
+        await asyncio.sleep(0.02)
+    if server.started:
+        started()
+    while not server.should_exit and not running.done():
+        await asyncio.sleep(0.1)
+    ending()
+    await running
 
 
 def host_names(serving: Serving) -> frozenset[str]:
@@ -145,16 +164,17 @@ def host_names(serving: Serving) -> frozenset[str]:
     return frozenset(names - {"0.0.0.0", "::"})
 
 
-def _listen(serving: Serving) -> socket.socket:
-    family = socket.AF_INET6 if ":" in serving.host else socket.AF_INET
+def listen(host: str, port: int) -> socket.socket:
+    """A bound socket; raises `PlatformError` where there can be none."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listening.bind((serving.host, serving.port))
+        listening.bind((host, port))
     except (OSError, OverflowError) as error:
         listening.close()
         raise PlatformError(
-            f"cannot listen on {serving.host}:{serving.port}: {getattr(error, 'strerror', error)}",
+            f"cannot listen on {host}:{port}: {getattr(error, 'strerror', error)}",
             fix="choose another with --port, or 0 for any that is free",
         ) from error
     return listening

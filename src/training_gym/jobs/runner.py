@@ -18,6 +18,7 @@ from training_gym.jobs.control import ControlRequest
 from training_gym.jobs.engine_process import EngineProcess, Leash, reap_earlier
 from training_gym.jobs.environment import engine_environment, require_secrets
 from training_gym.jobs.outputs import Outputs
+from training_gym.jobs.shipping import Shipping
 from training_gym.jobs.source import unpack
 from training_gym.jobs.supervision import Inbox, Supervision, describe_end
 from training_gym.jobs.watch import HealthWatch
@@ -58,15 +59,16 @@ class JobRunner:
     def run_to_the_end(self) -> int:
         """All attempts; returns the exit code of the last and leaves `result.json`."""
         self._listen()
-        leash = Leash(self._run)
-        try:
-            ending = self._attempt(leash)
-            while ending.next_attempt is not None:
-                ending = self._try_again(ending, leash)
-        finally:
-            leash.release()
-        self._answer(self._inbox.new_requests(), "refused", "the job has ended")
-        write_result(self._run)
+        with closing(Shipping(self._run)):
+            leash = Leash(self._run)
+            try:
+                ending = self._attempt(leash)
+                while ending.next_attempt is not None:
+                    ending = self._try_again(ending, leash)
+            finally:
+                leash.release()
+            self._answer(self._inbox.new_requests(), "refused", "the job has ended")
+            write_result(self._run)
         return ending.exit_code
 
     def _listen(self) -> None:

@@ -21,10 +21,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from training_gym.sandboxes.egress import open_egress
-from training_gym.sandboxes.zygote.launch import PRELOAD, archive, interpreter
+from training_gym.sandboxes.zygote.launch import ENVIRONMENT, PRELOAD, archive, interpreter
 from training_gym.sandboxes.zygote.link import receive_ready
 from training_gym.sandboxes.zygote.owner import claim_folder, shared_parent
-from training_gym.sandboxes.zygote.sandbox import LocalSandbox, Parts
+from training_gym.sandboxes.zygote.parts import Parts
+from training_gym.sandboxes.zygote.sandbox import LocalSandbox
 from training_gym.sandboxes.zygote.watchdog import Watchdog
 from training_gym.spec.sandboxes import (
     HostImage,
@@ -168,7 +169,7 @@ class KeptProvider:
         name = f"{self.name}-{os.getpid()}-{number}"
         sandbox = LocalSandbox(self, name, spec, self._enclosure.tier, parts)
         self._alive[name] = (sandbox, process, folder)
-        await sandbox.attach()
+        sandbox.attach()
         limit = spec.resources.memory_mb
         error = OutOfMemory(
             f"sandbox {name} held more than {limit} MiB and was ended",
@@ -274,7 +275,7 @@ _TRAMPOLINE = (
 def _start(enclosed: Enclosed, told: dict[str, Any], link: int) -> subprocess.Popen[bytes]:
     source = os.memfd_create("keeper", 0)
     python = interpreter(enclosed.uid)
-    inner = [python, "-I", f"/proc/self/fd/{_READY_FDS[1]}", json.dumps(told)]
+    inner = [python, "-I", "-S", f"/proc/self/fd/{_READY_FDS[1]}", json.dumps(told)]
     before = list(enclosed.command)
     identity: dict[str, Any] = {}
     if enclosed.uid is not None:
@@ -284,7 +285,7 @@ def _start(enclosed: Enclosed, told: dict[str, Any], link: int) -> subprocess.Po
         return subprocess.Popen(
             [python, "-I", "-S", "-c", _TRAMPOLINE, str(link), str(source), *before, *inner],
             pass_fds=(link, source),
-            env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"},
+            env=ENVIRONMENT,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             start_new_session=True,

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from training_gym.sandboxes.confined import LandlockProvider
 from training_gym.sandboxes.zygote.provider import ZygoteProvider
 from training_gym.spec.sandboxes import (
+    Image,
+    KnowsImages,
     Sandbox,
     SandboxCapabilities,
     SandboxError,
@@ -55,6 +57,11 @@ class LocalProvider:
         """Part of `SandboxProvider`."""
         provider = self._chosen or await self._choose()
         return await provider.create(spec, timeout_s=timeout_s)
+
+    async def image_digest(self, image: Image) -> str:
+        """Part of `KnowsImages`: of the tier in use; empty where it has no such images."""
+        provider = self._chosen or await self._choose()
+        return await provider.image_digest(image) if isinstance(provider, KnowsImages) else ""
 
     async def _choose(self) -> SandboxProvider:
         async with self._choosing:

@@ -8,6 +8,7 @@ GymError
 ├── ModelError         a model cannot be found, read or run
 ├── RewardError        a reward function misbehaved
 ├── EnvironmentFailure an environment misbehaved
+├── DriftError         a harness rewrites what was sampled more often than allowed
 ├── CheckError         preflight found what would fail later
 ├── PlanError          it does not fit
 ├── EngineError        the engine refuses or failed
@@ -85,6 +86,10 @@ class EnvironmentFailure(GymError):
     """An environment raised or broke its contract."""
 
     exit_code = 6
+
+
+class DriftError(EnvironmentFailure):
+    """Prompts depart from the recorded tokens more often than the run allows."""
 
 
 class CheckError(GymError):

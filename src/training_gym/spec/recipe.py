@@ -155,6 +155,9 @@ class Recipe(Settings):
     """Tokens the policy may sample in one turn."""
     max_turns: int = Field(32, ge=1)
     """Turns after which an episode is truncated."""
+    max_episode_tokens: int | None = Field(None, ge=1)
+    """Tokens sampled in all turns together, after which an episode is truncated; None: what the
+    turns allow."""
     episode_timeout_s: float = Field(600, gt=0)
     """Seconds after which an episode is truncated."""
     sampling: Sampling = Field(default_factory=Sampling)

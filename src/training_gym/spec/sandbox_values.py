@@ -4,61 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from training_gym.spec.errors import did_you_mean
 from training_gym.spec.sandbox_errors import FAILURES, REMEDIES, Failure, SandboxUnsupported
+from training_gym.spec.sandbox_images import HostImage, Image, SnapshotImage
 from training_gym.spec.settings import Settings
 
 MIB = 1 << 20
-
-
-class HostImage(Settings):
-    """The host's own programs, read-only: `/usr` and what it needs; none of the host's data."""
-
-    kind: Literal["host"] = "host"
-
-
-class FolderImage(Settings):
-    """A folder that holds a root file system."""
-
-    kind: Literal["folder"] = "folder"
-    path: str
-    """Absolute path on the host."""
-
-
-class OciImage(Settings):
-    """A container image: from a registry, or from an OCI layout (folder or tar archive) on disk."""
-
-    kind: Literal["oci"] = "oci"
-    reference: str
-    """`name:tag` or `name@sha256:…` of a registry, or the path of an OCI layout or archive."""
-
-
-class DockerfileImage(Settings):
-    """A Dockerfile, built where a builder exists."""
-
-    kind: Literal["dockerfile"] = "dockerfile"
-    context: str
-    """Folder the build may copy from."""
-    dockerfile: str = "Dockerfile"
-    """Path of the Dockerfile in the context."""
-    build_timeout_s: float = Field(600, gt=0)
-
-
-class SnapshotImage(Settings):
-    """The files of an earlier sandbox: what `Sandbox.snapshot` returned, by its provider's id."""
-
-    kind: Literal["snapshot"] = "snapshot"
-    id: str
-
-
-Image = Annotated[
-    HostImage | FolderImage | OciImage | DockerfileImage | SnapshotImage,
-    Field(discriminator="kind"),
-]
 
 
 class Resources(Settings):
@@ -118,7 +73,12 @@ class SandboxSpec(Settings):
     @property
     def key(self) -> str:
         """Digest of everything but the tags: sandboxes with one key can stand in for another."""
-        text = self.model_dump_json(exclude={"tags"})
+        return self.key_with("")
+
+    def key_with(self, image_digest: str) -> str:
+        """The same with the image's content, where it is known, in place of its name."""
+        known = {"image"} if image_digest else set()
+        text = self.model_dump_json(exclude={"tags", *known}) + image_digest
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

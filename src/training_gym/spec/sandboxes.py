@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
 from types import TracebackType
-from typing import Literal, Protocol, Self
+from typing import Literal, Protocol, Self, runtime_checkable
 
 from training_gym.spec.errors import SandboxError
 from training_gym.spec.sandbox_errors import (
@@ -32,27 +32,29 @@ from training_gym.spec.sandbox_errors import (
     StartTimeout,
     disposition,
 )
+from training_gym.spec.sandbox_images import (
+    DockerfileImage,
+    FolderImage,
+    HostImage,
+    Image,
+    OciImage,
+    SnapshotImage,
+)
 from training_gym.spec.sandbox_values import (
     MIB,
     TIERS,
-    DockerfileImage,
     ExecRequest,
     ExecResult,
-    FolderImage,
     Guarantee,
-    HostImage,
     HostService,
-    Image,
     Mount,
     Network,
-    OciImage,
     Output,
     Resources,
     SandboxCapabilities,
     SandboxInfo,
     SandboxSpec,
     Snapshot,
-    SnapshotImage,
     Stream,
     TierReport,
     unknown_tier,
@@ -74,6 +76,7 @@ __all__ = [
     "HostImage",
     "HostService",
     "Image",
+    "KnowsImages",
     "Mount",
     "Network",
     "OciImage",
@@ -251,4 +254,13 @@ class SandboxProvider(Protocol):
 
     async def close(self) -> None:
         """End all its sandboxes and free everything."""
+        ...
+
+
+@runtime_checkable
+class KnowsImages(Protocol):
+    """A provider that can tell which images are the same: stock is then kept by what they hold."""
+
+    async def image_digest(self, image: Image) -> str:
+        """Digest of the image's content; empty for one that has none. Raises as `create` does."""
         ...

@@ -129,3 +129,57 @@ def test_the_drift_rate_counts_forks_over_answers():
     assert drift_rate([straight]) == 0.0
     assert drift_rate([straight, forked]) == 0.25
     assert drift_rate([]) == 0.0
+
+
+def two_agents(white, black, *, value=0.0, paths=1):
+    """An episode of two agents; white's tokens lie on one path or on several."""
+    whites = [answer(4)] if paths == 1 else [answer(1), answer(3)]
+    episode_ = episode(*whites, answer(2).changed(agent="black"), score=value)
+    agents = {"policy": white, "black": black}
+    return episode_.changed(score=Score(value=value, agents=agents))
+
+
+@pytest.mark.parametrize("algorithm", [GRPO(normalize_by_std=False), RLOO()])
+def test_every_agent_is_compared_with_itself(algorithm):
+    episodes = [two_agents(1.0, 0.0), two_agents(0.0, 4.0)]
+    found = advantages(credit([Group(episodes, [0.0, 0.0])], algorithm, {}))[0]
+    scale = 1.0 if isinstance(algorithm, GRPO) else 2.0
+    assert [row[-1] for row in found] == pytest.approx(
+        [0.5 * scale, -2 * scale, -0.5 * scale, 2 * scale]
+    )
+
+
+def test_a_group_in_which_only_one_agent_differs_still_teaches():
+    assert Group([two_agents(1.0, 0.0), two_agents(1.0, 4.0)], [0.0, 0.0]).informative
+    assert not Group([two_agents(1.0, 4.0), two_agents(1.0, 4.0)], [0.0, 0.0]).informative
+
+
+def test_an_agent_that_was_not_in_every_episode_is_compared_with_those_it_was_in():
+    alone = episode(answer(2), score=9.0)
+    group_ = Group([two_agents(1.0, 0.0), alone, two_agents(3.0, 2.0)], [0.0, 9.0, 0.0])
+    found = advantages(credit([group_], GRPO(normalize_by_std=False), {}))[0]
+    mean = (1.0 + 9.0 + 3.0) / 3
+    assert [row[-1] for row in found] == pytest.approx([1 - mean, -1.0, 9 - mean, 3 - mean, 1.0])
+
+
+def test_what_shaping_took_from_the_episode_its_agents_lose_too():
+    shaped = Group([two_agents(1.0, 0.0, value=1.0), two_agents(1.0, 0.0, value=1.0)], [0.5, 1.0])
+    assert shaped.by_agent() == {"policy": {0: 0.5, 1: 1.0}, "black": {0: -0.5, 1: 0.0}}
+
+
+@pytest.mark.parametrize(
+    "algorithm", [GRPO(), RLOO(), ReinforcePlusPlus(group_baseline=True)], ids=lambda a: a.kind
+)
+def test_splitting_an_episode_changes_neither_its_weight_nor_any_advantage(algorithm):
+    def credited(paths):
+        episodes = [two_agents(1.0, 0.0, paths=paths), two_agents(0.0, 4.0), two_agents(3.0, 1.0)]
+        return credit([Group(episodes, [0.0] * 3)], algorithm, {})[0]
+
+    whole, split = credited(1), credited(2)
+    assert sum(row.share for row in whole) == pytest.approx(3)
+    assert sum(row.share for row in split) == pytest.approx(3)
+    assert split[0].share + split[1].share == pytest.approx(whole[0].share)
+    assert split[0].advantages[-1] == pytest.approx(whole[0].advantages[-1])
+    assert split[1].advantages[-1] == pytest.approx(whole[0].advantages[-1])
+    for one, other in zip(whole[1:], split[2:], strict=True):
+        assert one.advantages == pytest.approx(other.advantages)

@@ -18,8 +18,10 @@ from training_gym.environments.single_turn import SingleTurn
 from training_gym.environments.turn_based import Turn, TurnBased
 from training_gym.models.weights import load_codec, load_model, save_model
 from training_gym.models.weights.tiny import tiny_model
+from training_gym.rollouts.attempts import Limits
 from training_gym.rollouts.judging import EpisodeJudge
-from training_gym.rollouts.runner import EpisodeRunner, Limits
+from training_gym.rollouts.runner import EpisodeRunner
+from training_gym.rollouts.seats import SampledPlayers
 from training_gym.spec.algorithms import (
     CISPO,
     DAPO,
@@ -88,8 +90,7 @@ class Workbench:
 
     def reinforce(self, recipe, tasks, environment, judge):
         runner = EpisodeRunner(
-            self.sampler,
-            self.codec,
+            SampledPlayers(self.sampler, self.codec, seed=recipe.seed),
             environment,
             seed=recipe.seed,
             limits=Limits(recipe.max_turns, 60),

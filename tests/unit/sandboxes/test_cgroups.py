@@ -63,3 +63,13 @@ def test_limits_of_version_2(tmp_path) -> None:
 
 def test_a_machine_without_groups_has_none() -> None:
     assert find("", "") == []
+
+
+def test_a_group_weighs_as_much_as_a_process_of_its_owner(tmp_path, monkeypatch) -> None:
+    imitate(tmp_path, "cg", cgroup__controllers="cpu", cgroup__subtree_control="")
+    found = find("0::/\n", "30 20 0:26 / /cg rw - cgroup2 cgroup2 rw\n", root=str(tmp_path))
+    for number, (nice, weight) in enumerate(((0, "50"), (5, "16"), (-5, "153"), (-20, "4337"))):
+        folder = imitate(tmp_path, f"cg/box{number}", cpu__max="", cpu__weight="")
+        monkeypatch.setattr("os.getpriority", lambda *_, nice=nice: nice)
+        Group(found, f"box{number}").limit(LIMITS)
+        assert (folder / "cpu.weight").read_text() == weight

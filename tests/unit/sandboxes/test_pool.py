@@ -7,8 +7,9 @@ import itertools
 
 import pytest
 
-from training_gym.sandboxes.pool import PoolPolicy, SandboxPool
+from training_gym.sandboxes.pool import PoolPolicy, SandboxPool, accelerator
 from training_gym.spec.sandboxes import (
+    OciImage,
     QuotaExceeded,
     RateLimited,
     Resources,
@@ -405,3 +406,46 @@ def test_what_could_not_be_destroyed_is_retried(play):
         assert pool.metrics().undestroyed == 0
 
     play(story)
+
+
+class Registry(FakeProvider):
+    """Knows that two of its images are one."""
+
+    asked = 0
+
+    async def image_digest(self, image):
+        self.asked += 1
+        return {"a:1": "x", "b:1": "x", "c:1": "y"}[image.reference]
+
+
+def test_one_image_under_two_names_is_one_kind(play):
+    provider = Registry(start_s=1.0)
+    first, same, other = (
+        SandboxSpec(image=OciImage(reference=name)) for name in ("a:1", "b:1", "c:1")
+    )
+
+    async def story(pool):
+        await pool.warm(first, 2)
+        waits = []
+        for spec in (same, first, other, same):
+            async with await pool.acquire(spec) as lease:
+                waits.append(lease.missed)
+            await asyncio.sleep(2.0)
+        return waits
+
+    assert play(story, provider) == [False, False, True, False]
+    assert provider.asked == 3, "once a name"
+
+
+def test_who_trains_tells_all_pools_of_the_process(play):
+    async def story(pool):
+        accelerator.tell(busy=True)
+        lease = await pool.acquire(SPEC)
+        accelerator.tell(busy=False)
+        lease.close()
+        await pool.acquire(OTHER)
+        return pool.metrics().blocked_s
+
+    assert play(story) == 1.0, "only the second second"
+    accelerator.tell(busy=True)  # nobody is there to hear
+    accelerator.fall_silent()

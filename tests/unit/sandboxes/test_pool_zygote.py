@@ -16,7 +16,6 @@ import pytest
 
 from training_gym.sandboxes.pool import PoolPolicy, SandboxPool
 from training_gym.sandboxes.zygote.inside.__main__ import Zygote
-from training_gym.sandboxes.zygote.link import Link
 from training_gym.sandboxes.zygote.provider import ZygoteProvider
 from training_gym.spec.sandboxes import ExecRequest, SandboxSpec
 
@@ -62,30 +61,6 @@ def test_spares_that_died_are_not_handed_out(tmp_path):
     asyncio.run(main())
 
 
-def test_a_creation_cancelled_while_its_link_opens_leaves_nothing(monkeypatch):
-    over = Link.over
-
-    async def main():
-        provider = ZygoteProvider()
-        await (await provider.create(SPEC)).destroy()
-
-        async def over_cancelled(link, lost):
-            creation.cancel()
-            return await over(link, lost)
-
-        monkeypatch.setattr(Link, "over", over_cancelled)
-        creation = asyncio.create_task(provider.create(SPEC))
-        with pytest.raises(asyncio.CancelledError):
-            await creation
-        monkeypatch.undo()
-        async with asyncio.timeout(60):
-            while await provider.list():
-                await asyncio.sleep(0.01)
-        await provider.close()
-
-    asyncio.run(main())
-
-
 def test_a_refusal_that_nobody_reads_does_not_end_the_zygote():
     """A creation given up while the machine is busy must not take the other sandboxes along."""
     asker, link = socket.socketpair()
@@ -96,8 +71,6 @@ def test_a_refusal_that_nobody_reads_does_not_end_the_zygote():
 
 CROWDED = """
 import asyncio, os
-from training_gym.sandboxes.zygote.inside.__main__ import Zygote
-from training_gym.sandboxes.zygote.link import Link
 from training_gym.sandboxes.zygote.provider import ZygoteProvider
 from training_gym.spec.sandboxes import SandboxSpec
 
@@ -124,8 +97,6 @@ OWNER = """
 import asyncio, sys
 from pathlib import Path
 from training_gym.sandboxes.pool import PoolPolicy, SandboxPool
-from training_gym.sandboxes.zygote.inside.__main__ import Zygote
-from training_gym.sandboxes.zygote.link import Link
 from training_gym.sandboxes.zygote.provider import ZygoteProvider
 from training_gym.spec.sandboxes import ExecRequest, SandboxSpec
 

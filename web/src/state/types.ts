@@ -79,7 +79,7 @@ export interface EpisodeDetail {
   trajectories: Trajectory[]; problem: string; siblings: string[]; events: { [key: string]: Json }[];
 }
 export interface GroupRow {
-  group: string; task: string; environment: string; stream: string; step: number | null; size: number;
+  group: string; task: string; asked: string; environment: string; stream: string; step: number | null; size: number;
   judged: number; mean: Num; low: Num; high: Num; equal: boolean; rewards: Num[]; ids: string[];
 }
 export interface GroupView { row: GroupRow; episodes: EpisodeDetail[] }

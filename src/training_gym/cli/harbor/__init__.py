@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import typer
+from training_gym.cli.lazy import Table, group
 
-from training_gym.cli.harbor.verify import verify
+VERBS: Table = {
+    "verify": (
+        "harbor.verify:verify",
+        "Run each task's reference solution, and no solution, and say whether the task is sound.",
+    ),
+}
 
-app = typer.Typer(help="Tasks in Harbor's format: check that they are sound.")
-app.callback()(lambda: None)
-app.command()(verify)
+app = group(VERBS, help="Tasks in Harbor's format: check that they are sound.")

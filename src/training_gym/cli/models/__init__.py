@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import typer
+from training_gym.cli.lazy import Table, group
 
-from training_gym.cli.models.list import list_models
-from training_gym.cli.models.merge import export, merge
-from training_gym.cli.models.pull import pull
-from training_gym.cli.models.show import show
+VERBS: Table = {
+    "list": ("models.list:list_models", "List the models known by name."),
+    "show": ("models.show:show", "Show a model's licence, size and origin."),
+    "pull": ("models.pull:pull", "Fetch a model and print its folder."),
+    "merge": (
+        "models.merge:merge",
+        "Add an adapter to its base model and write the result as a model of its own.",
+    ),
+    "export": (
+        "models.merge:export",
+        "Copy an adapter to a folder of its own that peft, vLLM and others load.",
+    ),
+}
 
-app = typer.Typer(help="Models known by name, and adapters of them.")
-app.command("list")(list_models)
-app.command()(show)
-app.command()(pull)
-app.command()(merge)
-app.command()(export)
+app = group(VERBS, help="Models known by name, and adapters of them.")

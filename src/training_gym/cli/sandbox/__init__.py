@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import typer
+from training_gym.cli.lazy import Table, group
 
-from training_gym.cli.sandbox.doctor import doctor
-from training_gym.cli.sandbox.run import run
-from training_gym.cli.sandbox.size import size
+VERBS: Table = {
+    "run": ("sandbox.run:run", "Run a command in a fresh sandbox and destroy it."),
+    "doctor": (
+        "sandbox.doctor:doctor",
+        "Say which sandboxes work here and what they are worth, by trying.",
+    ),
+    "size": ("sandbox.size:size", "Say how many sandboxes to hold ready, and why."),
+}
 
-app = typer.Typer(help="Isolated places to run commands in.")
-app.command()(run)
-app.command()(doctor)
-app.command()(size)
+app = group(VERBS, help="Isolated places to run commands in.")

@@ -24,7 +24,9 @@ def compare(
     from training_gym.cli.failures import UsageError
     from training_gym.cli.views.common import emit_value, open_index, run_id_of
 
-    index, ids = open_index(), [run_id_of(run) for run in runs]
+    index, ids = open_index(), list(dict.fromkeys(run_id_of(run) for run in runs))
+    if len(ids) < 2:
+        raise UsageError("one run has nothing to be compared with", fix="name two or more")
     if diff:
         if len(ids) != 2:
             raise UsageError(f"--diff takes two runs, not {len(ids)}", fix="name the older first")

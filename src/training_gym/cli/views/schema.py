@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -21,7 +21,7 @@ def schema(
 
     from training_gym.cli import output
     from training_gym.cli.failures import UsageError
-    from training_gym.cli.schemas import SCHEMAS, json_schema
+    from training_gym.cli.schemas import SCHEMAS
     from training_gym.spec.errors import did_you_mean
 
     if name is None:
@@ -34,3 +34,19 @@ def schema(
     if name not in SCHEMAS:
         raise UsageError(f"no schema is called {name!r}", fix=did_you_mean(name, SCHEMAS))
     output.data(json.dumps(json_schema(name), indent=2))
+
+
+def json_schema(name: str) -> dict[str, Any]:
+    """The JSON Schema of one object that `--json` writes."""
+    from training_gym.cli.schemas import SCHEMAS, VALUES
+
+    value = VALUES.get(name)
+    schema: dict[str, Any] = {"type": "object", "properties": {}}
+    if value is not None:
+        schema = value.model_json_schema(mode="serialization")
+    for field, meaning in SCHEMAS[name].items():
+        schema["properties"].setdefault(field, {"description": meaning})
+    schema["properties"]["schema"] = {"const": name}
+    schema["required"] = ["schema", *SCHEMAS[name]]
+    schema["additionalProperties"] = False
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": name}

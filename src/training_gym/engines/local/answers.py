@@ -54,6 +54,11 @@ class Request:
         self.logprobs.append(logprob)
         self.versions.append(version)
 
+    def begin_again(self) -> None:
+        """Forget what was drawn; the same numbers draw it once more."""
+        for drawn in (self.tokens, self.logprobs, self.versions):
+            drawn.clear()
+
     def stop_reason(self, codec: TextCodec, max_sequence_tokens: int) -> StopReason | None:
         """Why the answer ends with its last token; None: it goes on."""
         sampling = self.sampling

@@ -8,34 +8,43 @@ from pathlib import Path
 from typing import Any
 
 from training_gym import data
+from training_gym.engines.local.companions import frozen
 from training_gym.engines.local.compute import Compute
 from training_gym.engines.local.core import Origin
 from training_gym.engines.local.evaluations import Evaluations, Suite
+from training_gym.engines.local.fixed_models import LocalFixedModels
 from training_gym.engines.local.groups import training_sampling
+from training_gym.engines.local.guard import MemoryGuard
 from training_gym.engines.local.imitation import ImitationLearner
 from training_gym.engines.local.learning import PolicyLearner
 from training_gym.engines.local.loop import Learner, Loop, WeightsKind, read_progress
+from training_gym.engines.local.meters import meter_of
+from training_gym.engines.local.network import Network
 from training_gym.engines.local.parallel.spread import SpreadSampler
 from training_gym.engines.local.parallel.team import Team
-from training_gym.engines.local.preparation import load_environment, prepare_torch, write_texts
+from training_gym.engines.local.preparation import prepare_torch, write_texts
+from training_gym.engines.local.reports import Reports
 from training_gym.engines.local.requests import Requests
-from training_gym.engines.local.rollout import oldest_version
 from training_gym.engines.local.state import Progress
 from training_gym.engines.local.translation import translation_for
 from training_gym.engines.local.watched import Watched
+from training_gym.environments.loading import load_environment
 from training_gym.models import catalogue
 from training_gym.models.base_weights import base_sha256
+from training_gym.planning.phases import footprint
 from training_gym.records.activity import Activity
 from training_gym.records.checkpoints import Checkpoint, latest_valid
 from training_gym.records.recorder import Recorder
 from training_gym.records.run_directory import RunDirectory
 from training_gym.rewards import RewardRunner
+from training_gym.rollouts.attempts import Limits
 from training_gym.rollouts.judging import EpisodeJudge
-from training_gym.rollouts.runner import EpisodeRunner, Limits
+from training_gym.rollouts.runner import EpisodeRunner
+from training_gym.rollouts.seats import SampledPlayers
+from training_gym.rollouts.services import Services
 from training_gym.spec.algorithms import GivenAnswers
 from training_gym.spec.code import Code
 from training_gym.spec.datasets import Dataset
-from training_gym.spec.episodes import Episode
 from training_gym.spec.errors import DataError
 from training_gym.spec.plan import Plan
 from training_gym.spec.rewards import WeightedReward
@@ -56,6 +65,7 @@ class Assembly:
         self.recorder = recorder
         self.requests = requests
         self.compute = Compute()
+        self.reports = Reports(recorder, self.recipe)
         self._judge_of_training: EpisodeJudge | None = None
         self.activity = Activity(recorder)
         self._runners: dict[str, RewardRunner] = {}
@@ -92,6 +102,7 @@ class Assembly:
             start_cold=self.sampler.forget,
             saved=checkpoint,
             activity=self.activity,
+            meter=self.meter,
         )
 
     async def close(self) -> None:
@@ -112,6 +123,13 @@ class Assembly:
         team = Team(Origin(self.plan, source, checkpoint, version))
         self._stack.push_async_callback(self.compute.run, team.close)
         core = await self.compute.run(team.load)
+        self.meter = meter_of(core.network.device)
+        guard = MemoryGuard(
+            footprint(self.plan),
+            self.meter,
+            token_budget=self.plan.token_budget,
+            say=self.recorder.event,
+        )
         self.recorder.event(
             "model_loaded", folder=str(source), parity=core.parity, packs=core.network.packs
         )
@@ -119,9 +137,27 @@ class Assembly:
         self._stack.push_async_callback(write_texts(self.run, self.codec, self.recorder.log))
         self.companions = core.companions
         self.trainer = await self.compute.run(team.trainer, core)
-        own = core.sampler(self.compute)
+        own = core.sampler(
+            self.compute, guard.sampling_slots(self.plan.slots, self.plan.max_sequence_tokens)
+        )
+        own.on_shrunk = self.reports.fewer_slots
+        if not team.ranks:  # to repeat an update, all trainers would have to
+            self.trainer.guard = guard
         self.sampler = SpreadSampler(own, team.ranks) if team.ranks else own
         self._stack.push_async_callback(self.sampler.close)
+        self._services = Services(fixed=self._fixed_models(core.network))
+        self._stack.push_async_callback(self._services.close)
+
+    def _fixed_models(self, policy: Network) -> LocalFixedModels:
+        return LocalFixedModels(
+            catalogue.resolve,
+            lambda folder: frozen(folder, policy),
+            self.compute,
+            sampling=training_sampling(self.recipe),
+            seed=self.recipe.seed,
+            slots=self.plan.slots,
+            max_sequence_tokens=self.plan.max_sequence_tokens,
+        )
 
     async def _learner(self, progress: Progress) -> Learner:
         dataset = self.spec.dataset
@@ -158,9 +194,10 @@ class Assembly:
             sampler=self.sampler,
             trainer=self.trainer,
             compute=self.compute,
-            on_episode=self._episode,
-            on_stale=self._stale,
+            on_episode=self.reports.episode,
+            on_stale=self.reports.stale,
             columns=self.recorder,
+            meter=self.meter,
             translation=translation_for(
                 self.spec, self.companions, self.codec, token_budget=self.plan.token_budget
             ),
@@ -218,18 +255,21 @@ class Assembly:
         return len(self.codec.encode(self.codec.render(task.prompt)))
 
     def _runner(self, environment: Code | None) -> EpisodeRunner:
-        return EpisodeRunner(
-            self.sampler,
-            self.codec,
+        recipe = self.recipe
+        runner = EpisodeRunner(
+            SampledPlayers(self.sampler, self.codec, seed=recipe.seed),
             Watched(load_environment(environment), self.activity),
-            seed=self.recipe.seed,
-            limits=Limits(self.recipe.max_turns, self.recipe.episode_timeout_s),
+            seed=recipe.seed,
+            limits=Limits(recipe.max_turns, recipe.episode_timeout_s, recipe.max_episode_tokens),
             presence=self.sampler.presence,
+            services=self._services,
         )
+        self._stack.push_async_callback(runner.close)
+        return runner
 
     async def _judge(self, reward: WeightedReward | Code | None) -> EpisodeJudge:
         rewards = None if reward is None else await self._reward_runner(reward)
-        return EpisodeJudge(rewards, self._reward_failed)
+        return EpisodeJudge(rewards, self.reports.reward_failed)
 
     async def _reward_runner(self, reward: WeightedReward | Code) -> RewardRunner:
         """One pool of workers for each different reward."""
@@ -244,25 +284,6 @@ class Assembly:
             self._runners[key] = await self._stack.enter_async_context(runner)
             self.activity.watch(runner, judge="reward")
         return self._runners[key]
-
-    def _reward_failed(self, episode: Episode, kind: str, message: str) -> None:
-        self.recorder.event(
-            "reward_failed", episode=episode.id, task=episode.task.id, failure=kind, message=message
-        )
-
-    def _episode(self, episode: Episode) -> None:
-        self.recorder.episode(episode, staleness=self._staleness(episode))
-
-    def _stale(self, episode: Episode) -> None:
-        self._episode(episode)
-        reason = f"older than max_staleness={self.recipe.max_staleness} allows"
-        self.recorder.event("episode_discarded", episode=episode.id, reason=reason)
-
-    def _staleness(self, episode: Episode) -> int | None:
-        version = episode.counters.policy_version
-        if not self.recipe.max_staleness or version is None:
-            return None
-        return version - oldest_version([episode], version)
 
     def _failures(self) -> tuple[int, int]:
         judge = self._judge_of_training

@@ -97,13 +97,13 @@ def load_companions(
                 "different vocabularies cannot be compared",
                 fix="distil with loss=SampledTokens(), or take a teacher of the same family",
             )
-        return Companions(_frozen(folder, network), None if same else teacher)
+        return Companions(frozen(folder, network), None if same else teacher)
     if not needs_reference(algorithm):
         return Companions()
     named = companion_name(algorithm)
     if named is None and recipe.adapter is not None:
         return Companions(AdapterOff(network))
-    return Companions(_frozen(start if named is None else catalogue.resolve(named), network))
+    return Companions(frozen(start if named is None else catalogue.resolve(named), network))
 
 
 def same_vocabulary(first: TextCodec, second: TextCodec) -> bool:
@@ -117,7 +117,7 @@ def same_vocabulary(first: TextCodec, second: TextCodec) -> bool:
     )
 
 
-def _frozen(folder: Path, policy: Network) -> Network:
+def frozen(folder: Path, policy: Network) -> Network:
     """The model in `folder`, where and as the policy is computed, never to change."""
     model = load_model(folder, dtype=torch.float32, device=policy.device)
     model.requires_grad_(False)

@@ -73,14 +73,14 @@ class Core:
         replicas.gather_weights()
         return made
 
-    def sampler(self, compute: Compute) -> LocalSampler:
-        """What draws from the weights."""
+    def sampler(self, compute: Compute, slots: int | None = None) -> LocalSampler:
+        """What draws from the weights; `slots` sequences at once, None: as many as planned."""
         plan = self.origin.plan
         made = LocalSampler(
             self.network,
             self.codec,
             compute,
-            slots=plan.slots,
+            slots=plan.slots if slots is None else slots,
             max_sequence_tokens=plan.max_sequence_tokens,
             deterministic=plan.run.recipe.engine.deterministic,
         )

@@ -44,8 +44,23 @@ class Group:
 
     @property
     def informative(self) -> bool:
-        """Whether comparing the episodes teaches anything: some rewards differ."""
-        return len(set(self.rewards)) > 1
+        """Whether comparing the episodes teaches anything: some agent's rewards differ."""
+        return any(len(set(rewards.values())) > 1 for rewards in self.by_agent().values())
+
+    def by_agent(self) -> dict[str, dict[int, float]]:
+        """Each agent's reward in the episodes it took part in, by their places in the group."""
+        found: dict[str, dict[int, float]] = {}
+        for place, _, trajectory in self.rows:
+            found.setdefault(trajectory.agent, {})[place] = self.reward(place, trajectory.agent)
+        return found
+
+    def reward(self, place: int, agent: str) -> float:
+        """What an episode was worth to one agent: its own score, where it has one."""
+        whole, score = self.rewards[place], self.episodes[place].score
+        if score is None or agent not in (score.agents or {}):
+            return whole
+        assert score.agents is not None
+        return score.agents[agent] + whole - score.value  # what shaping added counts for all
 
     @property
     def rows(self) -> list[tuple[int, Episode, Trajectory]]:
@@ -152,7 +167,11 @@ def _penalties(
 def _within_groups(
     groups: Sequence[Group], algorithm: PolicyAlgorithm, penalties: list[list[float]] | None
 ) -> list[list[float]]:
-    """One advantage for all tokens of an episode, by comparing it with its group."""
+    """One advantage for all tokens of an agent in an episode, by comparing it with its group.
+
+    Baselines are per episode and agent: however many trajectories an episode was split into, it
+    counts once, and agents are compared with themselves only.
+    """
     compare: Callable[[Sequence[float]], list[float]]
     if isinstance(algorithm, RLOO):
         compare = leave_one_out
@@ -164,14 +183,21 @@ def _within_groups(
 
     found, number = [], 0
     for group in groups:
-        rewards = list(group.rewards)
-        for offset, (place, _, _) in enumerate(group.rows):
+        rewards = group.by_agent()
+        for offset, (place, _, trajectory) in enumerate(group.rows):
             if penalties is not None:
-                rewards[place] -= sum(penalties[number + offset])
+                rewards[trajectory.agent][place] -= sum(penalties[number + offset])
         number += len(group.rows)
-        advantages = compare(rewards)
-        found += [[advantages[place]] * len(t.token_ids) for place, _, t in group.rows]
+        advantages = {agent: _compared(known, compare) for agent, known in rewards.items()}
+        found += [[advantages[t.agent][place]] * len(t.token_ids) for place, _, t in group.rows]
     return found
+
+
+def _compared(
+    rewards: Mapping[int, float], compare: Callable[[Sequence[float]], list[float]]
+) -> dict[int, float]:
+    """An advantage for each place in the group that has a reward."""
+    return dict(zip(rewards, compare(list(rewards.values())), strict=True))
 
 
 def _over_the_batch(
@@ -181,10 +207,13 @@ def _over_the_batch(
     trajectories: list[Trajectory] = []
     to_go: list[list[float]] = []
     for group in groups:
-        rewards = group_centred(group.rewards) if algorithm.group_baseline else group.rewards
+        rewards = group.by_agent()
+        if algorithm.group_baseline:
+            rewards = {agent: _compared(known, group_centred) for agent, known in rewards.items()}
         for place, _, trajectory in group.rows:
             penalty = None if penalties is None else penalties[len(to_go)]
-            rewarded = token_rewards(rewards[place], trajectory.num_sampled, penalty)
+            reward = rewards[trajectory.agent][place]
+            rewarded = token_rewards(reward, trajectory.num_sampled, penalty)
             to_go.append(returns_to_go(rewarded))
             trajectories.append(trajectory)
     pairs = zip(trajectories, normalized(to_go), strict=True)
@@ -204,7 +233,8 @@ def _by_values(
         for place, episode, trajectory in group.rows:
             number = len(trajectories)
             penalty = None if penalties is None else penalties[number]
-            rewards = turn_rewards(episode, trajectory, group.rewards[place], penalty)
+            reward = group.reward(place, trajectory.agent)
+            rewards = turn_rewards(episode, trajectory, reward, penalty)
             values = sampled(trajectory, columns["values"][number])
             found, targets = gae(
                 rewards, values, discount=algorithm.discount, gae_lambda=algorithm.gae_lambda

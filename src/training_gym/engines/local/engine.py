@@ -14,6 +14,7 @@ from training_gym.spec.run import RunSpec
 _SAMPLED_ONLY = (
     "group_size",
     "max_turns",
+    "max_episode_tokens",
     "episode_timeout_s",
     "optimizer_steps_per_batch",
     "max_staleness",

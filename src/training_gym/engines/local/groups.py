@@ -6,8 +6,9 @@ from training_gym.algorithms.advantages import overlong_penalty
 from training_gym.engines.local.credit import Group
 from training_gym.engines.local.rollout import Rollout, longest_answer
 from training_gym.engines.local.state import Progress
+from training_gym.rollouts.attempts import Attempt
 from training_gym.rollouts.evaluation import Judge
-from training_gym.rollouts.runner import Attempt, EpisodeRunner
+from training_gym.rollouts.runner import EpisodeRunner
 from training_gym.spec.algorithms import DAPO, Distill, GroupCompared, PolicyAlgorithm
 from training_gym.spec.episodes import Episode
 from training_gym.spec.recipe import Recipe

@@ -19,11 +19,14 @@ from training_gym.engines.local.credit import (
 )
 from training_gym.engines.local.groups import Groups
 from training_gym.engines.local.measures import over_updates, same_policy_metrics
+from training_gym.engines.local.meters import Meter
 from training_gym.engines.local.objectives import columns_before_training
+from training_gym.engines.local.parallel.spread import SpreadSampler
+from training_gym.engines.local.parts import Parts
 from training_gym.engines.local.rollout import Rollout, lag_metrics, rollout_metrics
 from training_gym.engines.local.sampler import LocalSampler
 from training_gym.engines.local.state import Progress
-from training_gym.engines.local.trainer import LocalTrainer, Parts
+from training_gym.engines.local.trainer import LocalTrainer
 from training_gym.engines.local.translation import Translation, teacher_advantages
 from training_gym.rollouts.evaluation import Judge
 from training_gym.rollouts.runner import EpisodeRunner
@@ -46,18 +49,19 @@ class PolicyLearner:
         tasks: TaskStream,
         runner: EpisodeRunner,
         judge: Judge,
-        sampler: LocalSampler,
+        sampler: LocalSampler | SpreadSampler,
         trainer: LocalTrainer,
         compute: Compute,
         on_episode: Callable[[Episode], None],
         on_stale: Callable[[Episode], None] = lambda _: None,
         columns: ColumnRecorder | None = None,
+        meter: Meter | None = None,
         translation: Translation | None = None,
     ) -> None:
         """`on_episode` records every episode of a batch, `on_stale` each that was too old for it.
 
         `columns` keeps what becomes known of each token. `translation` goes with a teacher that has
-        another tokenizer.
+        another tokenizer. `meter` measures each phase's peak of memory.
         """
         self._recipe = recipe
         self._algorithm = algorithm
@@ -71,15 +75,20 @@ class PolicyLearner:
         self._on_episode = on_episode
         self._on_stale = on_stale
         self._columns = columns
+        self._meter = meter
         self._translation = translation
 
     async def learn(self, progress: Progress) -> tuple[Progress, dict[str, float]]:
         """Collect one batch and update the weights from it."""
         prefilled, busy = self._statistics()
+        if self._meter is not None:
+            self._meter.begin()
         rollout, progress = await self._collector.collect(progress)
-        self._record(rollout, progress)
+        self._record(rollout)
         refuse_if_all_failed(rollout.episodes)
         metrics = rollout_metrics(rollout)
+        if self._meter is not None:
+            metrics["sampling_peak_memory_gib"] = self._meter.peak() / 2**30
         if self._recipe.max_staleness:
             metrics |= lag_metrics(rollout, progress.policy_version)
         if rollout.groups:
@@ -99,7 +108,7 @@ class PolicyLearner:
         statistics = self._sampler.statistics
         return statistics.prefilled_tokens, statistics.busy_seconds
 
-    def _record(self, rollout: Rollout, progress: Progress) -> None:
+    def _record(self, rollout: Rollout) -> None:
         for episode in rollout.episodes:
             self._on_episode(episode)
         for episode in rollout.stale:

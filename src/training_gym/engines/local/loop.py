@@ -7,7 +7,6 @@ import contextlib
 import errno
 import json
 import os
-import resource
 import shutil
 import sys
 import time
@@ -17,6 +16,7 @@ from typing import Any, Literal, Protocol
 
 from training_gym.engines.local.compute import Compute
 from training_gym.engines.local.evaluations import Evaluations
+from training_gym.engines.local.meters import Meter
 from training_gym.engines.local.requests import Requests
 from training_gym.engines.local.state import STATE_FILE, Progress
 from training_gym.engines.local.trainer import LocalTrainer
@@ -62,6 +62,7 @@ class Loop:
         start_cold: Callable[[], Awaitable[None]],
         saved: Checkpoint | None = None,
         activity: Activity,
+        meter: Meter,
     ) -> None:
         """Go on from `progress`, which was read from the checkpoint `saved` if there is one.
 
@@ -83,6 +84,7 @@ class Loop:
         self._start_cold = start_cold
         self._saved = saved
         self._activity = activity
+        self._meter = meter
         self._unchanged = "no update was made"
         self._saved_batch = -1 if saved is None else progress.batch
 
@@ -143,7 +145,7 @@ class Loop:
         self._recorder.counters = self.progress.counters
         metrics |= await self._evaluations.between(self.progress)
         metrics["step_seconds"] = time.monotonic() - started
-        metrics["peak_memory_gib"] = peak_memory_gib()
+        metrics["peak_memory_gib"] = self._meter.highest() / 2**30
         self._recorder.metrics(metrics)
 
     def _nothing_changed(self, why: str) -> None:
@@ -256,9 +258,3 @@ def why_unchanged(metrics: Mapping[str, float]) -> str:
 def read_progress(checkpoint: Checkpoint) -> Progress:
     """Where the loop stood when the checkpoint was written."""
     return Progress.read(json.loads((checkpoint.resume / STATE_FILE).read_text()))
-
-
-def peak_memory_gib() -> float:
-    """Largest resident size this process has had."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return float(peak) / (2**30 if sys.platform == "darwin" else 2**20)

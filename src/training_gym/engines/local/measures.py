@@ -22,7 +22,12 @@ FIRST_UPDATE_ONLY = (
 )
 """Only before the first update of a batch are trainer and sampler the same policy."""
 
-LARGEST = ("ratio_max", "skipped")
+LARGEST = (
+    "ratio_max",
+    "skipped",
+    "training_peak_memory_gib",
+    "training_predicted_peak_memory_gib",
+)
 """Of several updates the largest counts, of all other measurements the mean."""
 
 SUMMED = ("train_tokens", "train_seconds", "target_tokens")

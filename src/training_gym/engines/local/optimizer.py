@@ -78,6 +78,10 @@ class Optimizer:
             "skipped": 0.0 if finite else 1.0,
         }
 
+    def clear(self) -> None:
+        """Forget the gradients."""
+        self._adam.zero_grad(set_to_none=True)
+
     def state(self) -> dict[str, Any]:
         """All that an exact resume needs, without shards."""
         adam = self._adam.state_dict()

@@ -79,6 +79,17 @@ def micro_batches(
         yield pack([(index, rows[index]) for index in chosen], device)
 
 
+def longest_unit(rows: Sequence[Row], together: int = 1) -> int:
+    """Tokens of the longest rows that are never parted: no micro-batch can be smaller."""
+    longest = 0
+    for start in range(0, len(rows), together):
+        prompt = len(shared_prompt(rows[start]))
+        unit = rows[start : start + together]
+        answers = sum(len(row.trajectory.token_ids) - prompt for row in unit)
+        longest = max(longest, prompt + answers)
+    return longest
+
+
 def _bins(rows: Sequence[Row], token_budget: int, together: int) -> list[list[int]]:
     """Row numbers of each micro-batch; a prompt counts once per micro-batch it appears in."""
     by_prompt: dict[tuple[int, ...], list[range]] = {}

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 import torch
 
-from training_gym.environments.single_turn import SingleTurn
 from training_gym.records.run_directory import RunDirectory
 from training_gym.records.vocabulary import write_vocabulary
-from training_gym.spec.code import Code
-from training_gym.spec.environment import Environment
-from training_gym.spec.errors import GymError, RecordsError
+from training_gym.spec.errors import RecordsError
 from training_gym.spec.plan import Plan
 from training_gym.spec.text import TextCodec
 
@@ -53,17 +49,3 @@ def write_texts(
         await written
 
     return ended
-
-
-def load_environment(code: Code | None) -> Environment:
-    """The environment that `code` names; None: single turn."""
-    if code is None:
-        return SingleTurn()
-    loaded: Any = code.load()
-    made = loaded() if isinstance(loaded, type) else loaded
-    if not isinstance(made, Environment):
-        raise GymError(
-            f"{code.ref} has no method run(task, policy, ctx)",
-            fix="write an environment as a class with async def run(self, task, policy, ctx)",
-        )
-    return made

@@ -35,9 +35,10 @@ class Rows:
         slots = self.table.slots[: self.table.num_active]
         return [slot.owner for slot in slots if slot.owner is not None]
 
-    def renew(self) -> None:
-        """Empty all rows: what the cache holds cannot be trusted."""
-        self.table = SlotTable(len(self.table.slots), stateful=self._network.is_stateful)
+    def renew(self, num_rows: int | None = None) -> None:
+        """Empty all rows, because what the cache holds cannot be trusted; None: as many as now."""
+        count = num_rows or len(self.table.slots)
+        self.table = SlotTable(count, stateful=self._network.is_stateful)
 
     def retire(self, request: Request) -> None:
         """The request has ended; its row stays warm."""
@@ -60,27 +61,36 @@ class Rows:
         entering: list[Request] = []
         while waiting and self.table.num_active + len(entering) < len(self.table.slots):
             entering.append(waiting.pop(0))
-        while entering:
-            later: list[Request] = []
-            now: list[Request] = []
-            for request in entering:
-                _, held = self.table.best_prefix(request.prompt, request.adapter)
-                coming = (
-                    self.table.reusable(other.prompt[:-1], request.prompt)
-                    for other in now
-                    if other.adapter == request.adapter
-                )
-                if max(coming, default=0) > held:
-                    later.append(request)  # what it shares is about to be computed
-                    continue
-                self._reserve(request)
-                request.row, held = self.table.admit(request, request.prompt, request.adapter)
-                request.prefilled = len(request.prompt) - held
-                now.append(request)
-            self._prefill(now)
-            for request in now:
-                self.table.mark(request.row)
-            entering = later
+        try:
+            while entering:
+                entering = self._enter(entering)
+        except Exception:
+            held = self.active()
+            waiting[:0] = [request for request in entering if request not in held]
+            raise
+
+    def _enter(self, entering: Sequence[Request]) -> list[Request]:
+        """Admit requests, except those that share what is about to be computed: these are left."""
+        later: list[Request] = []
+        now: list[Request] = []
+        for request in entering:
+            _, held = self.table.best_prefix(request.prompt, request.adapter)
+            coming = (
+                self.table.reusable(other.prompt[:-1], request.prompt)
+                for other in now
+                if other.adapter == request.adapter
+            )
+            if max(coming, default=0) > held:
+                later.append(request)  # what it shares is about to be computed
+                continue
+            self._reserve(request)
+            request.row, held = self.table.admit(request, request.prompt, request.adapter)
+            request.prefilled = len(request.prompt) - held
+            now.append(request)
+        self._prefill(now)
+        for request in now:
+            self.table.mark(request.row)
+        return later
 
     def _reserve(self, request: Request) -> None:
         assert request.sampling.max_tokens is not None

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -79,6 +79,8 @@ class LocalSampler:
         """Of the weights; adapters that were updated by name have their own."""
         self._versions: dict[str, int] = {}
         self.statistics = SamplerStatistics()
+        self.on_shrunk: Callable[[int], None] = lambda slots: None
+        """Hears that memory ran out and how many rows are left."""
 
     async def generate(
         self,
@@ -203,6 +205,8 @@ class LocalSampler:
             ended: list[tuple[Request, Completion]] = []
             try:
                 ended = await self._compute.run(self._step)
+            except torch.OutOfMemoryError as error:
+                self._shrink(error)
             except Exception as error:  # noqa: BLE001 - boundary: the callers own the failure
                 self._fail(error)
             for request, completion in ended:
@@ -224,6 +228,25 @@ class LocalSampler:
     def _admit_order(self) -> None:
         if self._deterministic:
             self._waiting.sort(key=lambda request: request.order)
+
+    def _shrink(self, error: Exception) -> None:
+        """Go on with half the rows: what was in one begins again, and draws the same numbers."""
+        slots = len(self._rows.table.slots)
+        if slots == 1:
+            self._fail(
+                EngineError(
+                    "the accelerator's memory does not hold one sequence: "
+                    f"{str(error).partition(chr(10))[0]:.120}",
+                    fix="lower max_response_tokens or max_prompt_tokens, or free memory",
+                )
+            )
+            return
+        for request in self._rows.active():
+            request.begin_again()
+            self._waiting.append(request)
+        self._rows.renew(slots // 2)
+        torch.cuda.empty_cache()
+        self.on_shrunk(slots // 2)
 
     def _fail(self, error: Exception) -> None:
         """Hand the error to everybody and begin anew: what the cache holds cannot be trusted."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -19,13 +18,21 @@ from training_gym.engines.local.companions import (
     score_trajectories,
     unweighted_micro_batches,
 )
+from training_gym.engines.local.guard import MemoryGuard
 from training_gym.engines.local.head import chunked_backward, chunked_logprobs
 from training_gym.engines.local.measures import Learned
 from training_gym.engines.local.network import Network
 from training_gym.engines.local.objectives import columns_before_training, objective_for
 from training_gym.engines.local.optimizer import Optimizer
-from training_gym.engines.local.packing import MicroBatch, Row, joined, micro_batches, numbered
+from training_gym.engines.local.packing import (
+    MicroBatch,
+    Row,
+    joined,
+    longest_unit,
+    micro_batches,
+)
 from training_gym.engines.local.parallel.replicas import Alone, Replicas, share, weightless
+from training_gym.engines.local.parts import Part, Parts, Taken
 from training_gym.engines.local.value_head import ValueHead
 from training_gym.spec.algorithms import PPO
 from training_gym.spec.engine import Column, TrainingBatch
@@ -34,45 +41,6 @@ from training_gym.spec.errors import CheckpointError
 from training_gym.spec.recipe import Recipe
 
 STATE_FILE = "trainer.pt"
-
-Parts = Iterator[dict[str, float] | None]
-"""A step under way: None for each micro-batch, and the metrics with the update."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """What one of several trainers computed of an update."""
-
-    loss: float
-    packed_tokens: int
-    micro: MicroBatch
-    """Its targets; `rows` are numbers among those of the whole batch."""
-    logprobs: torch.Tensor
-    """(M,) of the targets."""
-    entropies: torch.Tensor
-    """(M,) of their distributions; (0,) where they were not asked for."""
-    counts: bool
-    """False: there was nothing to do, and what was computed has no weight."""
-
-    @classmethod
-    def of(
-        cls,
-        micros: Sequence[MicroBatch],
-        mine: Sequence[int],
-        loss: float,
-        logprobs: Sequence[torch.Tensor],
-        entropies: Sequence[torch.Tensor],
-    ) -> Part:
-        """The part of a trainer whose rows have the numbers `mine`."""
-        together = joined(micros)
-        return cls(
-            loss=loss,
-            packed_tokens=sum(micro.num_tokens for micro in micros),
-            micro=numbered(together, mine or range(len(together.rows))),
-            logprobs=torch.cat(list(logprobs)).cpu(),
-            entropies=torch.cat([torch.empty(0), *(each.cpu() for each in entropies)]),
-            counts=bool(mine),
-        )
 
 
 class LocalTrainer:
@@ -119,7 +87,7 @@ class LocalTrainer:
         """What the newest update was made from."""
         self.keeps_entropies = False
         """Whether that holds entropies."""
-        self._entropies: list[torch.Tensor] = []
+        self.guard: MemoryGuard | None = None
         self.columns = columns_before_training(recipe)
         """What `annotate` finds out, and `step` needs."""
 
@@ -161,22 +129,14 @@ class LocalTrainer:
 
     def begin(self, batch: TrainingBatch) -> Parts:
         """`step` in parts, between which others may compute: the last one changes the weights."""
-        started, seconds = time.perf_counter(), 0.0
+        started = time.perf_counter()
         with self._replicas.leading("step", batch):
-            micros, mine = self._own_share(self._rows(batch))
+            rows, mine = self._own_share(self._rows(batch))
             self._network.release()
-            loss = 0.0
-            logprobs: list[torch.Tensor] = []
-            for left, micro in zip(reversed(range(len(micros))), micros, strict=True):
-                self._replicas.last_backward(left == 0)
-                part, found = self._accumulate(micro)
-                loss += part
-                logprobs.append(found)
-                seconds += time.perf_counter() - started
-                yield None
-                started = time.perf_counter()
-            entropies, self._entropies = self._entropies, []
-            own = Part.of(micros, mine, loss, logprobs, entropies)
+            taken = Taken(seconds=time.perf_counter() - started)
+            yield from self._fitting(rows, taken)
+            started = time.perf_counter()
+            own = Part.of(taken.micros, mine, taken.loss, taken.logprobs, taken.entropies)
             parts = [part for part in self._replicas.exchange(own) if part.counts]
             metrics = self._update()
         self.latest = Learned(
@@ -184,23 +144,56 @@ class LocalTrainer:
             torch.cat([part.logprobs for part in parts]),
             torch.cat([part.entropies for part in parts]) if self.keeps_entropies else None,
         )
-        seconds += time.perf_counter() - started
+        if self.guard is not None:
+            metrics |= self.guard.training_peak(taken.largest)
         yield {
             "loss": sum(part.loss for part in parts),
             **self._measure(self.latest.micro, self.latest.logprobs),
             **metrics,
             "train_tokens": float(sum(part.packed_tokens for part in parts)),
-            "train_seconds": seconds,
+            "train_seconds": taken.seconds + time.perf_counter() - started,
         }
 
-    def _own_share(self, rows: Sequence[Row]) -> tuple[list[MicroBatch], list[int]]:
-        """This trainer's micro-batches, and the numbers of their rows."""
+    def _fitting(self, rows: Sequence[Row], taken: Taken) -> Iterator[None]:
+        """Add up the gradients of all rows, one micro-batch a part.
+
+        Where memory runs out, the micro-batches are halved and all of them are made again.
+        """
+        longest = longest_unit(rows, self._objective.together)
+        budget = self._token_budget if self.guard is None else self.guard.token_budget(longest)
+        random = torch.get_rng_state()
+        while True:
+            try:
+                yield from self._accumulated(rows, budget, taken)
+                return
+            except torch.OutOfMemoryError:
+                if self.guard is None:
+                    raise
+            taken.drop()
+            self.optimizer.clear()
+            if self.value_optimizer is not None:
+                self.value_optimizer.clear()
+            torch.set_rng_state(random)
+            budget = self.guard.after_failure(longest)
+
+    def _accumulated(self, rows: Sequence[Row], budget: int, taken: Taken) -> Iterator[None]:
+        together = self._objective.together
+        micros = list(micro_batches(rows, budget, self._network.device, together=together))
+        started = time.perf_counter()
+        for left, micro in zip(reversed(range(len(micros))), micros, strict=True):
+            self._replicas.last_backward(left == 0)
+            taken.add(micro, *self._accumulate(micro))
+            taken.seconds += time.perf_counter() - started
+            yield None
+            started = time.perf_counter()
+
+    def _own_share(self, rows: Sequence[Row]) -> tuple[list[Row], list[int]]:
+        """This trainer's rows, and their numbers."""
         together = self._objective.together
         mine = share(rows, self._replicas, together=together)
         # The sum of the gradients takes all trainers, also those for whom there is nothing.
         own = [rows[number] for number in mine] or [weightless(row) for row in rows[:together]]
-        packed = micro_batches(own, self._token_budget, self._network.device, together=together)
-        return list(packed), mine
+        return own, mine
 
     def advance(self, parts: Parts) -> dict[str, float] | None:
         """Compute the next part of a step; the metrics with the last one."""
@@ -284,16 +277,15 @@ class LocalTrainer:
             for number, row in enumerate(given)
         ]
 
-    def _accumulate(self, micro: MicroBatch) -> tuple[float, torch.Tensor]:
-        """Add one micro-batch's gradient; its share of the loss, and its log-probabilities."""
-        self._network.model.train()
-        parts = self._objective.parts(micro)
+    def _accumulate(self, micro: MicroBatch) -> tuple[float, torch.Tensor, torch.Tensor | None]:
+        """Add one micro-batch's gradient; its share of the loss, log-probabilities, entropies."""
+        parts, entropies = self._objective.parts(micro), None
         if self.keeps_entropies:
-            parts, found = tapped(parts, micro)
-            self._entropies.append(found)
+            parts, entropies = tapped(parts, micro)
+        self._network.model.train()
         try:
             hidden = self._network.hidden(micro.ids, micro.positions, micro.layout)
-            return chunked_backward(
+            loss, logprobs = chunked_backward(
                 self._network,
                 hidden.index_select(0, micro.sources),
                 micro.targets,
@@ -303,6 +295,7 @@ class LocalTrainer:
             )
         finally:
             self._network.model.eval()
+        return loss, logprobs, entropies
 
     def _update(self) -> dict[str, float]:
         with self._replicas.sharded():

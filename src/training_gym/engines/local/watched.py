@@ -20,3 +20,8 @@ class Watched:
         """See `spec.environment.Environment`."""
         with self._activity.at("environment", task.id):
             return await self._inner.run(task, policy, ctx)
+
+    async def aclose(self) -> None:
+        """End what the environment holds in common for its episodes, if it does."""
+        if hasattr(self._inner, "aclose"):
+            await self._inner.aclose()

@@ -14,7 +14,7 @@ from typing import Any
 
 from training_gym.records.export.tables import every_episode
 from training_gym.records.index import EpisodeDetail, Index
-from training_gym.records.index.episode_intake import text_of
+from training_gym.records.index.episode_heads import text_of
 
 CONVENTIONS = "https://opentelemetry.io/schemas/1.37.0"
 SPANS_AT_ONCE = 500

@@ -155,7 +155,7 @@ def _episode(found: EpisodeDetail) -> str:
 
 
 def _said(message: dict[str, Any]) -> str:
-    from training_gym.records.index.episode_intake import text_of
+    from training_gym.records.index.episode_heads import text_of
 
     text = text_of(message)
     calls = message.get("tool_calls")

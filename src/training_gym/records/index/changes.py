@@ -11,7 +11,7 @@ from collections.abc import Sized
 from typing import Any
 
 from training_gym.records.index.column_reading import column, lanes, shows
-from training_gym.records.index.episode_pages import ROW, Policy, row_of
+from training_gym.records.index.episode_rows import ROW, Policy, row_of
 from training_gym.records.index.run_values import RecordPage, RecordRow, RunRow
 from training_gym.records.index.stream_values import Changes, MetricRecord
 from training_gym.records.index.timeline import span_row

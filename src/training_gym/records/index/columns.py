@@ -151,24 +151,44 @@ def _fold(connection: sqlite3.Connection, lane: int, first: int, rows: list[Row]
         numbers, kept = by_names.setdefault(names, ([], []))
         numbers.append(number)
         kept.append(values)
-    found: dict[str, list[tuple[list[int], array[float]]]] = {}
-    for names, (numbers, kept) in by_names.items():
+    found: dict[str, list[tuple[Sequence[int], array[float]]]] = {}
+    for names, (listed, kept) in by_names.items():
+        rows_of = _as_range(listed)
         for name, column in zip(names, zip(*kept, strict=True), strict=True):
-            found.setdefault(name, []).append((numbers, doubles(column)))
+            found.setdefault(name, []).append((rows_of, doubles(column)))
     ids = ids_of(connection, found)
     for name, parts in found.items():
-        numbers, data = parts[0] if len(parts) == 1 else _merged(parts)
-        _append(connection, lane, ids[name], numbers, data)
+        at, data = parts[0] if len(parts) == 1 else _merged(parts)
+        _append(connection, lane, ids[name], at, data)
 
 
-def _merged(parts: list[tuple[list[int], array[float]]]) -> tuple[list[int], array[float]]:
+def _as_range(numbers: Sequence[int]) -> Sequence[int]:
+    """The same as a range where there is no gap, as there mostly is none."""
+    if numbers[-1] - numbers[0] == len(numbers) - 1:
+        return range(numbers[0], numbers[-1] + 1)
+    return numbers
+
+
+def _joined(before: Sequence[int], after: Sequence[int]) -> Sequence[int]:
+    if isinstance(before, range) and isinstance(after, range) and before.stop == after.start:
+        return range(before.start, after.stop)
+    return [*before, *after]
+
+
+def _merged(
+    parts: list[tuple[Sequence[int], array[float]]],
+) -> tuple[Sequence[int], array[float]]:
     """A metric that came in records of different shapes, by row."""
     pairs = sorted(pair for numbers, data in parts for pair in zip(numbers, data, strict=True))
     return [number for number, _ in pairs], array("d", [value for _, value in pairs])
 
 
 def _append(
-    connection: sqlite3.Connection, lane: int, name: int, numbers: list[int], data: array[float]
+    connection: sqlite3.Connection,
+    lane: int,
+    name: int,
+    numbers: Sequence[int],
+    data: array[float],
 ) -> None:
     last = connection.execute(
         "SELECT number, count, first_row, row_numbers, data FROM chunks"
@@ -181,7 +201,7 @@ def _append(
         if last[1] == CHUNK:
             chunk += 1
         else:
-            numbers = [*row_numbers(last[2], last[1], last[3]), *numbers]
+            numbers = _joined(row_numbers(last[2], last[1], last[3]), numbers)
             data = array("d", last[4]) + data
     for start in range(0, len(data), CHUNK):
         rows, part = numbers[start : start + CHUNK], data[start : start + CHUNK]
@@ -203,7 +223,7 @@ def _append(
         chunk += 1
 
 
-def _stored_rows(rows: list[int]) -> bytes | None:
+def _stored_rows(rows: Sequence[int]) -> bytes | None:
     """None where rows follow each other without a gap, as they mostly do."""
     if rows[-1] - rows[0] == len(rows) - 1:
         return None
@@ -220,6 +240,10 @@ def rollup(data: Sequence[float], size: int) -> array[float]:
 
     Means are of the finite values; NaN where there is none. Extremes leave out NaN only.
     """
+    if len(data) % size == 0 and math.isfinite(sum(data)):
+        parts = list(zip(*[iter(data)] * size, strict=True))
+        means = (total / size for total in map(sum, parts))
+        return array("d", map(min, parts)) + array("d", map(max, parts)) + array("d", means)
     low, high, mean = array("d"), array("d"), array("d")
     for start in range(0, len(data), size):
         part = data[start : start + size]

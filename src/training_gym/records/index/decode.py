@@ -7,6 +7,7 @@ pairs become replacement characters, so that whatever is read can be sent on as 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
@@ -17,6 +18,9 @@ from training_gym.spec.errors import RecordsError
 
 _loads: Callable[[bytes], Any] = (
     import_module("orjson").loads if find_spec("orjson") else json.loads
+)
+_dumps: Callable[[Any], bytes] | None = (
+    import_module("orjson").dumps if find_spec("orjson") else None
 )
 NUMBERS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 """What strings in the place of numbers stand for."""
@@ -42,6 +46,26 @@ def record_of(line: bytes) -> dict[str, Any] | None:
             fix="upgrade: pip install --upgrade training-gym",
         )
     return record
+
+
+def compact(value: dict[str, Any]) -> str:
+    """JSON of plain data as `record_of` gave it, to be read again by `json.loads`."""
+    if _dumps is not None:
+        try:
+            text = _dumps(value)
+        except TypeError:  # numbers beyond 64 bits
+            return json.dumps(value)
+        if b"null" not in text or not _has_infinity(value):  # which it writes as null
+            return text.decode()
+    return json.dumps(value)
+
+
+def _has_infinity(value: Any) -> bool:
+    if isinstance(value, float):
+        return math.isinf(value)
+    if isinstance(value, dict):
+        return any(map(_has_infinity, value.values()))
+    return isinstance(value, list) and any(map(_has_infinity, value))
 
 
 def as_number(value: Any) -> float:

@@ -11,7 +11,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from training_gym.records.index.episode_pages import ROW, Policy, row_of
+from training_gym.records.index.episode_heads import text_of
+from training_gym.records.index.episode_rows import ROW, Policy, row_of
 from training_gym.records.index.episode_values import (
     EpisodeDetail,
     EpisodeRow,
@@ -19,7 +20,7 @@ from training_gym.records.index.episode_values import (
     GroupView,
     TokenColumns,
 )
-from training_gym.records.index.places import read_line, segment_name
+from training_gym.records.index.places import Place, read_line, segment_name
 from training_gym.records.index.sampled import SidecarReader
 from training_gym.records.run_directory import RunDirectory
 from training_gym.records.tokens import load_trajectory, unpack
@@ -28,6 +29,9 @@ from training_gym.spec.episodes import SAMPLED, Trajectory
 from training_gym.spec.errors import RecordsError
 
 _EQUAL = 1e-6
+MOST_TITLES = 256
+"""Groups of a step whose task is read for a title; of more, the others are known by their id."""
+LONGEST_TITLE = 200
 TRAINER_LOGPROBS = "trainer_logprobs"
 MISMATCH = "mismatch"
 
@@ -74,20 +78,26 @@ def detail(
 
 
 def groups(
-    connection: sqlite3.Connection, step: int, stream: str, policy: Policy
+    run: RunDirectory, connection: sqlite3.Connection, step: int, stream: str, policy: Policy
 ) -> tuple[GroupRow, ...]:
     """Groups of one step, the best first; those without a judged episode last."""
-    rows = [
-        row_of(row, policy)
-        for row in connection.execute(
-            f"{ROW} WHERE e.step = ? AND st.word = ? AND e.hidden = 0 ORDER BY e.member, e.id",
-            (step, stream),
-        )
-    ]
     by_group: dict[tuple[str, str], list[EpisodeRow]] = {}
-    for row in rows:
-        by_group.setdefault((row.group, row.task), []).append(row)
-    made = [group_row(members) for members in by_group.values()]
+    places: dict[tuple[str, str], Place] = {}
+    for found in connection.execute(
+        f"{ROW} WHERE e.step = ? AND st.word = ? AND e.hidden = 0 ORDER BY e.member, e.id",
+        (step, stream),
+    ):
+        row = row_of(found, policy)
+        key = row.group, row.task
+        by_group.setdefault(key, []).append(row)
+        places.setdefault(key, tuple(found[-3:]))
+    made = []
+    for number, (key, members) in enumerate(by_group.items()):
+        asked = ""
+        if number < MOST_TITLES:
+            task = read_line(run, connection, "episodes", places[key])["episode"]["task"]
+            asked = asked_of(task)
+        made.append(group_row(members, asked))
     return tuple(sorted(made, key=lambda g: (g.mean is None, -(g.mean or 0.0), g.group)))
 
 
@@ -109,16 +119,30 @@ def group(run: RunDirectory, connection: sqlite3.Connection, key: str, policy: P
     members = [
         detail(run, connection, episode, policy, tokens=False) for episode in dict.fromkeys(ids)
     ]
-    return GroupView(row=group_row([m.row for m in members]), episodes=tuple(members))
+    asked = asked_of(members[0].episode.get("task"))
+    return GroupView(row=group_row([m.row for m in members], asked), episodes=tuple(members))
 
 
-def group_row(members: Sequence[EpisodeRow]) -> GroupRow:
+def asked_of(task: Any) -> str:
+    """What a recorded task asks: the last that its prompt's user says, or the text to complete."""
+    prompt = task.get("prompt") if isinstance(task, dict) else None
+    if isinstance(prompt, str):
+        return " ".join(prompt.split())[:LONGEST_TITLE]
+    messages: list[Any] = prompt if isinstance(prompt, list) else []
+    for message in reversed(messages):
+        if isinstance(message, dict) and message.get("role") == "user":
+            return " ".join(text_of(message).split())[:LONGEST_TITLE]
+    return ""
+
+
+def group_row(members: Sequence[EpisodeRow], asked: str) -> GroupRow:
     """What the members of a group amount to."""
     first = members[0]
     rewards = [row.reward for row in members if row.reward is not None]
     return GroupRow(
         group=first.group,
         task=first.task,
+        asked=asked,
         environment=first.environment,
         stream=first.stream,
         step=first.step,

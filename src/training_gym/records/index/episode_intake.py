@@ -5,32 +5,33 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_args
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 from training_gym.records.index.decode import number_or_none
-from training_gym.records.index.sampled import Sampled, SidecarReader
+from training_gym.records.index.episode_heads import TRAIN, EpisodeHead, head_of
+from training_gym.records.index.sampled import SidecarReader
 from training_gym.records.index.schema import COMPONENT_COLUMNS
 from training_gym.records.run_directory import RunDirectory
-from training_gym.spec.episodes import OutcomeStatus
 
 if TYPE_CHECKING:
     from training_gym.records.index.tailing import Part
 
-STATUSES: tuple[str, ...] = get_args(OutcomeStatus)
-PREVIEW = 160
-TRAIN = "train"
 _COLUMNS = (
-    "key, in_group, member, stream, environment, step, batch, optimizer_step, policy_version,"
-    " writer, attempt, seq, time, status, reward, tokens, prompt_tokens, turns, staleness,"
-    " mean_logprob, duration_s, retries, dropped, segment, offset, length, "
+    "key, in_group, member, stream, environment, step, batch, optimizer_step, policy_version, "
+    "writer, attempt, seq, time, status, reward, tokens, prompt_tokens, turns, staleness, "
+    "mean_logprob, duration_s, retries, dropped, segment, offset, length, "
     + ", ".join(f"c{place}" for place in range(COMPONENT_COLUMNS))
 )
 _INSERT = (
     f"INSERT OR IGNORE INTO episodes ({_COLUMNS})"
     f" VALUES ({', '.join('?' * (26 + COMPONENT_COLUMNS))})"
 )
+_INSERT_TEXT = "INSERT INTO episode_texts VALUES (?, ?, ?, ?)"
+_WRITER = _COLUMNS.split(", ").index("writer")
+"""Place of the writer in a row; attempt and sequence number follow it."""
 
 
 class _Numbers:
@@ -76,18 +77,62 @@ def take_in(run: RunDirectory, connection: sqlite3.Connection, parts: Sequence[P
     numbers, groups = _Numbers(connection), _Groups(connection)
     with SidecarReader() as sidecars:
         for part in parts:
-            for record, place in zip(part.records, part.places, strict=True):
-                try:
-                    sampled = sidecars.sampled(part.segment.path, record)
-                    _insert(connection, numbers, groups, record, sampled, (part.segment_id, *place))
-                except (KeyError, TypeError, AttributeError, ValueError):
-                    # Whole JSON, but no episode of ours: counted as any damaged line.
-                    connection.execute(
-                        "UPDATE segments SET damaged = damaged + 1, records = records - 1"
-                        " WHERE id = ?",
-                        (part.segment_id,),
-                    )
+            heads, damaged = _heads(part, sidecars)
+            rows = [_row(numbers, groups, head, (part.segment_id, *place)) for head, place in heads]
+            _insert(connection, rows, [head for head, _ in heads])
+            if damaged:
+                connection.execute(
+                    "UPDATE segments SET damaged = damaged + ?, records = records - ? WHERE id = ?",
+                    (damaged, damaged, part.segment_id),
+                )
     sum_up_groups(connection, groups.touched)
+
+
+def _heads(
+    part: Part, sidecars: SidecarReader
+) -> tuple[list[tuple[EpisodeHead, tuple[int, int]]], int]:
+    """Heads and places of a part's lines; how many were whole JSON, but no episode of ours."""
+    heads: list[tuple[EpisodeHead, tuple[int, int]]] = []
+    for record, place in zip(part.records, part.places, strict=True):
+        if isinstance(record, EpisodeHead):
+            heads.append((record, place))
+            continue
+        try:
+            head = head_of(record, sidecars.sampled(part.segment.path, record))
+        except (KeyError, TypeError, AttributeError, ValueError):
+            continue
+        heads.append((head, place))
+    return heads, len(part.records) - len(heads)
+
+
+def _insert(
+    connection: sqlite3.Connection, rows: list[tuple[Any, ...]], heads: list[EpisodeHead]
+) -> None:
+    """Add rows all at once where none of them can be there already."""
+    if not rows:
+        return
+    if _are_new(connection, rows):
+        first = 1 + connection.execute("SELECT coalesce(max(id), 0) FROM episodes").fetchone()[0]
+        connection.executemany(_INSERT, rows)
+        texts = [(number, *_texts(head)) for number, head in enumerate(heads, first)]
+        connection.executemany(_INSERT_TEXT, texts)
+        return
+    for row, head in zip(rows, heads, strict=True):
+        made = connection.execute(_INSERT, row)
+        if made.rowcount > 0:
+            connection.execute(_INSERT_TEXT, (made.lastrowid, *_texts(head)))
+
+
+def _are_new(connection: sqlite3.Connection, rows: list[tuple[Any, ...]]) -> bool:
+    """Whether these come after all that is known of their one writer, and after each other."""
+    lanes = {row[_WRITER : _WRITER + 2] for row in rows}
+    if len(lanes) != 1:
+        return False
+    known = connection.execute(
+        "SELECT coalesce(max(seq), -1) FROM episodes WHERE writer = ? AND attempt = ?", lanes.pop()
+    ).fetchone()[0]
+    numbers = [known, *(row[_WRITER + 2] for row in rows)]
+    return all(before < after for before, after in pairwise(numbers))
 
 
 class _Groups:
@@ -150,89 +195,42 @@ def _summary(
     return len(rewards), count, min(judged), max(judged), mean, deviation
 
 
-def _insert(
-    connection: sqlite3.Connection,
-    numbers: _Numbers,
-    groups: _Groups,
-    record: dict[str, Any],
-    sampled: Sampled,
-    place: tuple[int, int, int],
-) -> None:
-    episode = record["episode"]
-    task, outcome, score = episode["task"], episode["outcome"], episode.get("score")
-    stream = str(episode.get("stream", TRAIN))
-    metadata = task.get("metadata") or {}
-    environment = numbers.word(str(metadata.get("environment") or metadata.get("env") or ""))
-    components: dict[str, Any] = (score or {}).get("components") or {}
-    step = (
-        record["batch"] + 1 if stream == TRAIN and record["batch"] is not None else record["batch"]
+def _row(
+    numbers: _Numbers, groups: _Groups, head: EpisodeHead, place: tuple[int, int, int]
+) -> tuple[Any, ...]:
+    """An episode's row, as `_COLUMNS` names it."""
+    batch = head.batch
+    step = batch + 1 if head.stream == TRAIN and batch is not None else batch
+    environment, stream = numbers.word(head.environment), numbers.word(head.stream)
+    return (
+        head.id,
+        groups.find(_Group(head.group, stream, head.task, environment, step)),
+        head.member,
+        stream,
+        environment,
+        step,
+        batch,
+        head.optimizer_step,
+        head.policy_version,
+        numbers.word(head.writer),
+        head.attempt,
+        head.seq,
+        head.time,
+        head.status,
+        head.reward,
+        head.tokens,
+        head.prompt_tokens,
+        head.turns,
+        head.staleness,
+        head.mean_logprob,
+        head.duration_s,
+        head.retries,
+        int(head.discarded),
+        *place,
+        *numbers.components(head.components),
     )
-    word = numbers.word(stream)
-    group = groups.find(_Group(str(episode["group"]), word, str(task["id"]), environment, step))
-    reward = None if score is None else number_or_none(score["value"])
-    status = str(outcome.get("status", "finished"))
-    messages = episode.get("messages") or ()
-    made = connection.execute(
-        _INSERT,
-        (
-            str(episode["id"]),
-            group,
-            int(episode.get("member", 0)),
-            word,
-            environment,
-            step,
-            record["batch"],
-            record["optimizer_step"],
-            record["policy_version"],
-            numbers.word(str(record["writer"])),
-            record["attempt"],
-            record["seq"],
-            record["time"],
-            STATUSES.index(status),
-            reward if reward is None or reward == reward else None,
-            sampled.tokens,
-            sampled.prompt_tokens,
-            _turns(messages, task),
-            record.get("staleness", sampled.staleness),
-            sampled.mean_logprob,
-            float(episode.get("duration_s", 0.0)),
-            int(episode.get("retries", 0)),
-            int(bool(record.get("discarded"))),
-            *place,
-            *numbers.components(components),
-        ),
-    )
-    if made.rowcount > 0:
-        connection.execute(
-            "INSERT INTO episode_texts VALUES (?, ?, ?, ?)",
-            (
-                made.lastrowid,
-                str(record.get("discarded") or outcome.get("reason", "")),
-                json.dumps(components) if components else "",
-                _preview(messages),
-            ),
-        )
 
 
-def _turns(messages: Iterable[dict[str, Any]], task: dict[str, Any]) -> int:
-    """Answers of the policy; those shown in the prompt are not its own."""
-    prompt = task.get("prompt")
-    shown = prompt if isinstance(prompt, list) else ()
-    given: int = sum(message.get("role") == "assistant" for message in shown)
-    said: int = sum(message.get("role") == "assistant" for message in messages)
-    return said - given
-
-
-def _preview(messages: Sequence[dict[str, Any]]) -> str:
-    for message in reversed(messages):
-        if message.get("role") == "assistant":
-            return text_of(message)[:PREVIEW].encode(errors="replace").decode()
-    return ""
-
-
-def text_of(message: dict[str, Any]) -> str:
-    """The text of a recorded message, its parts joined."""
-    content = message.get("content", "")
-    if isinstance(content, str):
-        return content
-    return "".join(str(part.get("text", f"[{part.get('type')}]")) for part in content or ())
+def _texts(head: EpisodeHead) -> tuple[str, str, str]:
+    components = json.dumps(head.components) if head.components else ""
+    return head.reason, components, head.preview

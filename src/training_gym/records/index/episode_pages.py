@@ -10,30 +10,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from training_gym.records.index.episode_intake import STATUSES, TRAIN
-from training_gym.records.index.episode_values import EpisodePage, EpisodeQuery, EpisodeRow, Range
+from training_gym.records.index.episode_conditions import Condition, condition_of, count
+from training_gym.records.index.episode_rows import ROW, Policy, row_of
+from training_gym.records.index.episode_values import EpisodePage, EpisodeQuery
 from training_gym.records.index.places import read_line
-from training_gym.records.index.schema import COMPONENT_COLUMNS
 from training_gym.records.run_directory import RunDirectory
 from training_gym.spec.errors import RecordsError
 
 SEARCH_S = 0.4
 """How long a search for text reads before it gives what it has found."""
-_EQUAL = 1e-6
-"""Rewards of a group that lie within this are equal."""
-
-ROW = """
-SELECT e.id, e.key, st.word, g.key, e.member, g.task, en.word, e.step, e.optimizer_step,
-    e.policy_version, e.attempt, e.time, e.status, t.reason, e.reward, t.components,
-    g.mean, g.deviation, g.judged, g.low, g.high, e.tokens, e.prompt_tokens, e.turns,
-    e.staleness, e.mean_logprob, e.duration_s, e.retries, e.dropped, e.hidden, t.preview,
-    e.segment, e.offset, e.length
-FROM episodes e
-JOIN groups g ON g.id = e.in_group
-JOIN words st ON st.id = e.stream
-JOIN words en ON en.id = e.environment
-JOIN episode_texts t ON t.id = e.id
-"""
 _ORDER = {
     "newest": "e.time",
     "oldest": "e.time",
@@ -45,14 +30,6 @@ _ORDER = {
 
 
 @dataclass(frozen=True)
-class Condition:
-    """SQL that holds for the episodes asked for, and its values."""
-
-    sql: str
-    values: tuple[Any, ...]
-
-
-@dataclass(frozen=True)
 class NewestRecords:
     """Records of episodes, and where `records.readers` goes on behind them."""
 
@@ -60,24 +37,6 @@ class NewestRecords:
     omitted: int
     cursor: str
     damaged: int
-
-
-@dataclass(frozen=True)
-class Policy:
-    """What the index must know of how the run trains."""
-
-    skips_equal_groups: bool
-    normalizes: bool
-
-    @classmethod
-    def of(cls, manifest: dict[str, Any]) -> Policy:
-        """From a manifest of any version."""
-        recipe = (manifest.get("run") or {}).get("recipe") or {}
-        algorithm = recipe.get("algorithm") or {}
-        return cls(
-            skips_equal_groups=algorithm.get("skip_equal_groups") is True,
-            normalizes=algorithm.get("normalize_by_std", True) is not False,
-        )
 
 
 def page(
@@ -129,159 +88,6 @@ def newest_records(
         cursor=json.dumps(offsets, separators=(",", ":")),
         damaged=damaged[0],
     )
-
-
-def count(connection: sqlite3.Connection, condition: Condition) -> int:
-    """How many episodes there are."""
-    joined = "" if "g." not in condition.sql else " JOIN groups g ON g.id = e.in_group"
-    row = connection.execute(
-        f"SELECT count(*) FROM episodes e{joined} WHERE {condition.sql}", condition.values
-    ).fetchone()
-    return int(row[0])
-
-
-def condition_of(connection: sqlite3.Connection, query: EpisodeQuery, policy: Policy) -> Condition:
-    """Everything of a query but `text` and `error`."""
-    parts: list[tuple[str, tuple[Any, ...]]] = []
-    if not query.hidden:
-        parts.append(("e.hidden = 0", ()))
-    if query.stream is not None:
-        parts.append(_stream(connection, query.stream))
-    if query.environment is not None:
-        parts.append(("e.environment = ?", (_word(connection, query.environment),)))
-    if query.group is not None:
-        parts.append(("e.in_group IN (SELECT id FROM groups WHERE key = ?)", (query.group,)))
-    if query.task is not None:
-        parts.append(("e.in_group IN (SELECT id FROM groups WHERE task = ?)", (query.task,)))
-    if query.status:
-        marks = ", ".join(str(STATUSES.index(status)) for status in query.status)
-        parts.append((f"e.status IN ({marks})", ()))
-    if query.judged is not None:
-        parts.append((f"e.reward IS {'NOT ' if query.judged else ''}NULL", ()))
-    for name, bounds in (
-        ("e.step", query.step),
-        ("e.reward", query.reward),
-        ("e.tokens", query.length),
-        ("e.staleness", query.staleness),
-    ):
-        parts += _within(name, bounds)
-    if query.component is not None:
-        name = component_column(connection, query.component)
-        parts.append((f"{name} IS NOT NULL", ()))
-        parts += _within(name, query.component_value)
-    if query.discarded is not None:
-        parts.append(_discarded(connection, query.discarded, policy))
-    sql = " AND ".join(part for part, _ in parts) or "1"
-    return Condition(sql, tuple(value for _, values in parts for value in values))
-
-
-def component_column(connection: sqlite3.Connection, name: str) -> str:
-    """SQL for the value of a component of the reward."""
-    row = connection.execute("SELECT place FROM components WHERE name = ?", (name,)).fetchone()
-    if row is None:
-        return "NULL"
-    if row[0] < COMPONENT_COLUMNS:
-        return f"e.c{row[0]}"
-    path = json.dumps(f'$."{name}"').replace("'", "''")[1:-1].replace('\\"', '"')
-    return (
-        "(SELECT json_extract(components, '" + path + "') FROM episode_texts x WHERE x.id = e.id)"
-    )
-
-
-def row_of(row: Sequence[Any], policy: Policy) -> EpisodeRow:
-    """A row of `ROW` as a value."""
-    (
-        _, key, stream, group, member, task, environment, step, optimizer_step, policy_version,
-        attempt, moment, status, reason, reward, components, mean, deviation, _, low, high,
-        tokens, prompt_tokens, turns, staleness, mean_logprob, duration_s, retries, _,
-        hidden, preview, *_place,
-    ) = row  # fmt: skip
-    training = stream == TRAIN
-    advantage = None
-    if training and reward is not None and mean is not None:
-        advantage = 0.0 if not deviation or high - low < _EQUAL else reward - mean
-        if deviation and policy.normalizes:
-            advantage /= deviation + 1e-4
-    return EpisodeRow(
-        id=key,
-        stream=stream,
-        group=group,
-        member=member,
-        task=task,
-        environment=environment,
-        step=step,
-        optimizer_step=optimizer_step,
-        policy_version=policy_version,
-        attempt=attempt,
-        time=moment,
-        status=STATUSES[status],
-        reason=reason,
-        reward=reward,
-        components=json.loads(components) if components else {},
-        advantage=advantage,
-        tokens=tokens,
-        prompt_tokens=prompt_tokens,
-        turns=turns,
-        staleness=staleness,
-        mean_logprob=mean_logprob,
-        duration_s=duration_s,
-        retries=retries,
-        discarded=_why_discarded(row, policy) if training else "",
-        hidden=bool(hidden),
-        preview=preview,
-    )
-
-
-def _why_discarded(row: Sequence[Any], policy: Policy) -> str:
-    status, reason, reward = STATUSES[row[12]], row[13], row[14]
-    judged, low, high, dropped = row[18], row[19], row[20], row[28]
-    if dropped:
-        return str(reason) or "left out by the engine"
-    if status == "infrastructure_failed":
-        return f"infrastructure failed: {reason}" if reason else "infrastructure failed"
-    if reward is None:
-        return f"could not be judged: {reason}" if reason else "could not be judged"
-    if policy.skips_equal_groups and judged > 1 and high - low < _EQUAL:
-        return f"all {judged} judged episodes of its group got {low:.4g}"
-    return ""
-
-
-def _discarded(
-    connection: sqlite3.Connection, wanted: bool, policy: Policy
-) -> tuple[str, tuple[Any, ...]]:
-    train = _word(connection, TRAIN)
-    failed = STATUSES.index("infrastructure_failed")
-    equal = ""
-    if policy.skips_equal_groups:
-        equal = (
-            f" OR e.in_group IN (SELECT id FROM groups WHERE judged > 1 AND high - low < {_EQUAL})"
-        )
-    sql = f"(e.dropped = 1 OR e.status = {failed} OR e.reward IS NULL{equal})"
-    if wanted:
-        return f"(e.stream = ? AND {sql})", (train,)
-    return f"(e.stream <> ? OR NOT {sql})", (train,)
-
-
-def _stream(connection: sqlite3.Connection, name: str) -> tuple[str, tuple[Any, ...]]:
-    if name == "eval":
-        return "e.stream <> ?", (_word(connection, TRAIN),)
-    return "e.stream = ?", (_word(connection, name),)
-
-
-def _word(connection: sqlite3.Connection, word: str) -> int:
-    row = connection.execute("SELECT id FROM words WHERE word = ?", (word,)).fetchone()
-    return -1 if row is None else int(row[0])
-
-
-def _within(name: str, bounds: Range | None) -> list[tuple[str, tuple[Any, ...]]]:
-    if bounds is None:
-        return []
-    parts: list[tuple[str, tuple[Any, ...]]] = []
-    if bounds.low is not None:
-        parts.append((f"{name} >= ?", (bounds.low,)))
-    if bounds.high is not None:
-        parts.append((f"{name} <= ?", (bounds.high,)))
-    return parts
 
 
 def _search(

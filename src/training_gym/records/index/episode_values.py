@@ -163,6 +163,8 @@ class GroupRow(Settings):
 
     group: str
     task: str
+    asked: str
+    """What the task asks, on one line and cut short, for a person to know it by; may be empty."""
     environment: str
     stream: str
     step: int | None

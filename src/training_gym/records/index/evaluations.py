@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from training_gym.records.checkpoints import list_checkpoints
+from training_gym.records.index.record_reading import figure_of
 from training_gym.records.index.run_values import Figure
-from training_gym.records.index.standing import figure_of
 from training_gym.records.index.stream_values import EvaluationRow, Flipped, FlippedTask
 from training_gym.records.run_directory import RunDirectory
 from training_gym.spec.errors import RecordsError

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -25,7 +23,8 @@ from training_gym.records.index import (
 from training_gym.records.index.catalogue import Catalogue
 from training_gym.records.index.comparing import MOST_RUNS, compared
 from training_gym.records.index.differences import config_difference, differing
-from training_gym.records.index.episode_pages import NewestRecords, Policy
+from training_gym.records.index.episode_pages import NewestRecords
+from training_gym.records.index.episode_rows import Policy
 from training_gym.records.index.episode_values import (
     EpisodeDetail,
     EpisodePage,
@@ -48,7 +47,7 @@ from training_gym.records.index.run_values import (
 )
 from training_gym.records.index.series_values import MetricName, Series, SeriesQuery
 from training_gym.records.index.standing import ACTIVE, Documents, row_of
-from training_gym.records.index.store import RunStore
+from training_gym.records.index.store import RunStores
 from training_gym.records.index.stream_values import (
     Changes,
     EvaluationRow,
@@ -59,14 +58,11 @@ from training_gym.records.index.stream_values import (
     TimelineQuery,
 )
 from training_gym.records.index.tailing import bring_up_to_date
-from training_gym.records.run_directory import RunDirectory
+from training_gym.records.run_directory import RunDirectory, existing_run
 from training_gym.spec.errors import RecordsError
 from training_gym.spec.home import cache_directory, runs_directory
 
 T = TypeVar("T")
-
-OPEN_RUNS = 64
-"""Databases that stay open; of others the one least lately asked is closed."""
 
 
 class Index:
@@ -80,11 +76,9 @@ class Index:
     def __init__(self, runs: Path, cache: Path) -> None:
         """Index the runs in the folder `runs`; `cache` may be deleted at any time."""
         self.folder = runs
-        self._cache = cache
         self._catalogue = Catalogue(runs, cache / "runs.sqlite")
-        self._stores: OrderedDict[str, RunStore] = OrderedDict()
+        self._stores = RunStores(cache / "runs")
         self._policies: dict[str, Policy] = {}
-        self._lock = threading.Lock()
 
     @classmethod
     def default(cls) -> Index:
@@ -93,10 +87,7 @@ class Index:
 
     def close(self) -> None:
         """Close the databases; the index opens them again when asked."""
-        with self._lock:
-            stores, self._stores = list(self._stores.values()), OrderedDict()
-        for store in stores:
-            store.close()
+        self._stores.close()
 
     def refresh(self, run_id: str) -> None:
         """Take in what was written since; every question about the run does this by itself."""
@@ -104,13 +95,13 @@ class Index:
 
     def runs(self, query: RunQuery | None = None) -> RunPage:
         """The runs that match (None: the newest 100)."""
-        rows = self._catalogue.rows(self._light_row, self._row)
+        rows = self._catalogue.rows(self._unread_row, self._row)
         return run_lists.page_of(rows, query or RunQuery())
 
     def overview(self, run_id: str) -> Overview:
         """One run."""
         documents = Documents.read(self._run(run_id))
-        _require_readable(documents)
+        documents.require_readable()
         return self._ask(
             run_id,
             lambda connection: overview(documents, connection, row_of(documents, connection)),
@@ -182,8 +173,8 @@ class Index:
 
     def groups(self, run_id: str, step: int, stream: str = "train") -> tuple[GroupRow, ...]:
         """The groups of one step, by mean reward, the best first."""
-        policy = self._policy(run_id)
-        return self._ask(run_id, lambda c: episode_detail.groups(c, step, stream, policy))
+        run, policy = self._run(run_id), self._policy(run_id)
+        return self._ask(run_id, lambda c: episode_detail.groups(run, c, step, stream, policy))
 
     def group(self, run_id: str, group: str) -> GroupView:
         """One group side by side; raises `RecordsError` for an unknown one."""
@@ -267,7 +258,7 @@ class Index:
 
     def _ask(self, run_id: str, question: Callable[[sqlite3.Connection], T]) -> T:
         """Bring the run's database up to date and answer from one consistent state of it."""
-        store = self._store(run_id)
+        store = self._stores.of(self._run(run_id))
 
         def answer(connection: sqlite3.Connection) -> T:
             bring_up_to_date(store.run, connection)
@@ -279,28 +270,8 @@ class Index:
 
         return store.ask(answer)
 
-    def _store(self, run_id: str) -> RunStore:
-        run = self._run(run_id)
-        with self._lock:
-            store = self._stores.pop(run_id, None)
-            if store is None:
-                store = RunStore(run, self._cache / "runs" / f"{run_id}.sqlite")
-            self._stores[run_id] = store
-            spare = [] if len(self._stores) <= OPEN_RUNS else [self._stores.popitem(last=False)[1]]
-        for one in spare:
-            one.close()
-        return store
-
     def _run(self, run_id: str) -> RunDirectory:
-        run = RunDirectory(self.folder / run_id)
-        if run_id in ("", ".", "..") or "/" in run_id or "\\" in run_id or "\0" in run_id:
-            raise RecordsError(f"{run_id!r:.80} is no run id", fix="see training-gym runs list")
-        if not run.manifest_path.exists():
-            raise RecordsError(
-                f"there is no run {run_id!r:.80} in {self.folder}",
-                fix="see training-gym runs list",
-            )
-        return run
+        return existing_run(self.folder, run_id)
 
     def _policy(self, run_id: str) -> Policy:
         if run_id not in self._policies:
@@ -316,7 +287,7 @@ class Index:
         except RecordsError as error:
             return row_of(Documents(documents.run, {}, "failed", error.message), None)
 
-    def _light_row(self, run_id: str) -> RunRow:
+    def _unread_row(self, run_id: str) -> RunRow:
         return row_of(Documents.read(self._run(run_id)), None)
 
     def _records(
@@ -332,10 +303,5 @@ class Index:
         self, run_id: str, names: tuple[str, ...], settings: dict[str, JsonValue]
     ) -> ComparedRun:
         documents = Documents.read(self._run(run_id))
-        _require_readable(documents)
+        documents.require_readable()
         return self._ask(run_id, lambda c: compared(c, row_of(documents, c), names, settings))
-
-
-def _require_readable(documents: Documents) -> None:
-    if documents.problem:
-        raise RecordsError(documents.problem, fix="restore the run's files from a copy")

@@ -12,8 +12,9 @@ from training_gym.records.documents import read_document_if_any
 from training_gym.records.index.column_reading import lanes
 from training_gym.records.index.curves import metric_names
 from training_gym.records.index.headline import headline
+from training_gym.records.index.record_reading import notes_of
 from training_gym.records.index.run_values import AttemptRow, CheckpointRow, Overview, RunRow
-from training_gym.records.index.standing import Documents, notes_of
+from training_gym.records.index.standing import Documents
 from training_gym.records.results import read_exit
 from training_gym.records.run_directory import RunDirectory
 

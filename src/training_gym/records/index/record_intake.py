@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sqlite3
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, get_args
 
-from training_gym.records.index.decode import number_or_none
+from training_gym.records.index.decode import compact, number_or_none
 from training_gym.records.index.stream_values import LogLevel
 from training_gym.records.lines import RESERVED
 
@@ -44,27 +44,39 @@ LANES = {
 """Lane of a span by its `component`, else by what its name begins with; `driver` if none fits."""
 
 
+_REMARK = "INSERT INTO remarks (episode, kind, segment, fields) VALUES (?, ?, ?, ?)"
+_SPAN = (
+    "INSERT OR IGNORE INTO spans (writer, attempt, seq, lane, name, start, stop, batch,"
+    " optimizer_step, key, fields) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+
+
 def take_in(connection: sqlite3.Connection, stream: str, parts: Sequence[Part]) -> None:
     """Add records of a stream; one that is found again counts once."""
     if stream == "logs":
         _logs(connection, parts)
-        return
-    if stream == "heartbeat":
+    elif stream == "heartbeat":
         _heartbeats(connection, [record for part in parts for record in part.records])
-        return
-    for part in parts:
-        for record in part.records:
-            if stream == "spans":
-                _span(connection, record)
-            elif stream == "tokens":
-                _remark(connection, record, "columns", part.segment_id)
-            else:
+    elif stream == "spans":
+        _spans(connection, [record for part in parts for record in part.records])
+    elif stream == "tokens":
+        connection.executemany(
+            _REMARK,
+            [
+                (str(record.get("episode", "")), "columns", part.segment_id, own_fields(record))
+                for part in parts
+                for record in part.records
+            ],
+        )
+    else:
+        for part in parts:
+            for record in part.records:
                 _record(connection, stream, record)
 
 
 def own_fields(record: dict[str, Any]) -> str:
     """JSON of what a record says beyond the envelope."""
-    return json.dumps({key: value for key, value in record.items() if key not in RESERVED})
+    return compact({key: value for key, value in record.items() if key not in RESERVED})
 
 
 def _record(connection: sqlite3.Connection, stream: str, record: dict[str, Any]) -> None:
@@ -87,18 +99,9 @@ def _record(connection: sqlite3.Connection, stream: str, record: dict[str, Any])
     )
     if stream != "events" or made.rowcount <= 0 or not isinstance(record.get("episode"), str):
         return
-    _remark(connection, record, str(kind), 0)
+    connection.execute(_REMARK, (record["episode"], str(kind), 0, own_fields(record)))
     if kind == "episode_discarded":
         connection.execute("UPDATE episodes SET dropped = 1 WHERE key = ?", (record["episode"],))
-
-
-def _remark(
-    connection: sqlite3.Connection, record: dict[str, Any], kind: str, segment: int
-) -> None:
-    connection.execute(
-        "INSERT INTO remarks (episode, kind, segment, fields) VALUES (?, ?, ?, ?)",
-        (str(record.get("episode", "")), kind, segment, own_fields(record)),
-    )
 
 
 def _heartbeats(connection: sqlite3.Connection, records: Sequence[dict[str, Any]]) -> None:
@@ -119,38 +122,46 @@ def _heartbeats(connection: sqlite3.Connection, records: Sequence[dict[str, Any]
     )
 
 
-def _span(connection: sqlite3.Connection, record: dict[str, Any]) -> None:
-    """A span, or the beginning of one: `end` null, to be closed by a record of the same `span`."""
-    begun, ended = number_or_none(record.get("start")), number_or_none(record.get("end"))
-    if begun is None:
-        return
+def _spans(connection: sqlite3.Connection, records: Sequence[dict[str, Any]]) -> None:
+    """Spans, and beginnings of some: `end` null, to be closed by a record of the same `span`."""
+    rows: list[tuple[Any, ...]] = []
+    for record in records:
+        begun, ended = number_or_none(record.get("start")), number_or_none(record.get("end"))
+        if begun is None:
+            continue
+        key = record.get("span")
+        if key is not None and ended is not None:
+            connection.executemany(_SPAN, rows)  # its beginning may be among them
+            rows.clear()
+            connection.execute(
+                "DELETE FROM spans WHERE stop IS NULL AND writer = ? AND attempt = ? AND key = ?",
+                (record["writer"], record["attempt"], str(key)),
+            )
+        rows.append(_span_row(record, begun, ended, key))
+    connection.executemany(_SPAN, rows)
+
+
+def _span_row(
+    record: dict[str, Any], begun: float, ended: float | None, key: Any
+) -> tuple[Any, ...]:
     shift = record["time"] - record["monotonic"]  # the writer's clock in terms of the day's
-    key = record.get("span")
-    if key is not None and ended is not None:
-        connection.execute(
-            "DELETE FROM spans WHERE stop IS NULL AND writer = ? AND attempt = ? AND key = ?",
-            (record["writer"], record["attempt"], str(key)),
-        )
     name = str(record.get("name", ""))
-    connection.execute(
-        "INSERT OR IGNORE INTO spans (writer, attempt, seq, lane, name, start, stop, batch,"
-        " optimizer_step, key, fields) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            str(record["writer"]),
-            record["attempt"],
-            record["seq"],
-            str(record.get("lane") or lane_of(str(record.get("component") or name))),
-            name,
-            begun + shift,
-            None if ended is None else ended + shift,
-            record.get("batch"),
-            record.get("optimizer_step"),
-            None if key is None else str(key),
-            own_fields(record),
-        ),
+    return (
+        str(record["writer"]),
+        record["attempt"],
+        record["seq"],
+        str(record.get("lane") or lane_of(str(record.get("component") or name))),
+        name,
+        begun + shift,
+        None if ended is None else ended + shift,
+        record.get("batch"),
+        record.get("optimizer_step"),
+        None if key is None else str(key),
+        own_fields(record),
     )
 
 
+@lru_cache(maxsize=1024)
 def lane_of(name: str) -> str:
     """The lane of a component, or of a span that is called so."""
     return next((lane for start, lane in LANES.items() if name.startswith(start)), "driver")

@@ -7,7 +7,7 @@ import json
 import math
 import sqlite3
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,12 +15,19 @@ from training_gym.records.documents import read_document_if_any
 from training_gym.records.index import verdicts
 from training_gym.records.index.curves import curves, literal, newest
 from training_gym.records.index.decode import whole_characters
-from training_gym.records.index.run_values import Figure, Note, RunRow
+from training_gym.records.index.record_reading import (
+    annotations_of,
+    figure_of,
+    notes_of,
+    records_of,
+    tags_of,
+)
+from training_gym.records.index.run_values import Figure, RunRow
 from training_gym.records.index.series_values import SeriesQuery
 from training_gym.records.results import read_exit
 from training_gym.records.run_directory import RunDirectory
 from training_gym.records.status import run_status
-from training_gym.spec.errors import GymError
+from training_gym.spec.errors import GymError, RecordsError
 
 REWARD = ("reward_mean", "loss")
 """The metric a run is known by; the first it has."""
@@ -50,6 +57,11 @@ class Documents:
             problem = lines[0] if lines else type(error).__name__
             return cls(run, {}, "failed", problem)
 
+    def require_readable(self) -> None:
+        """Raise `RecordsError` where the run has a problem."""
+        if self.problem:
+            raise RecordsError(self.problem, fix="restore the run's files from a copy")
+
 
 def row_of(documents: Documents, connection: sqlite3.Connection | None) -> RunRow:
     """The run's row; without a connection, what its documents alone say."""
@@ -73,46 +85,6 @@ def with_age(row: RunRow) -> RunRow:
     if row.heartbeat_at is None or row.status not in ACTIVE:
         return row
     return row.model_copy(update={"heartbeat_age_s": max(0.0, time.time() - row.heartbeat_at)})
-
-
-def tags_of(manifest: Mapping[str, Any], annotations: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The manifest's tags, with what was added and removed since."""
-    tags = dict.fromkeys(str(tag) for tag in manifest.get("tags", ()))
-    for note in annotations:
-        if note.get("kind") == "tag_added":
-            tags[str(note.get("tag"))] = None
-        elif note.get("kind") == "tag_removed":
-            tags.pop(str(note.get("tag")), None)
-    return list(tags)
-
-
-def notes_of(connection: sqlite3.Connection) -> list[Note]:
-    """What was written on the run, oldest first, without what was taken back."""
-    notes: dict[str, Note] = {}
-    for moment, fields in _annotations(connection):
-        if fields.get("kind") == "note":
-            note = Note(
-                id=str(fields.get("id", "")),
-                time=moment,
-                by=str(fields.get("by", "")),
-                text=str(fields.get("text", "")),
-            )
-            notes[note.id] = note
-        elif fields.get("kind") == "note_removed":
-            notes.pop(str(fields.get("id", "")), None)
-    return list(notes.values())
-
-
-def figure_of(fields: Mapping[str, Any], batch: int | None) -> Figure:
-    """An evaluation's record as a figure."""
-    return Figure(
-        name=str(fields.get("name", "")),
-        mean=fields.get("mean", math.nan),
-        low=fields.get("low", math.nan),
-        high=fields.get("high", math.nan),
-        count=fields.get("tasks", 0),
-        step=batch or 0,
-    )
 
 
 def _unreadable(documents: Documents) -> RunRow:
@@ -209,7 +181,7 @@ def _from_index(
     step = max(batch or 0, int(known["step"]))
     heartbeat = connection.execute("SELECT max(time) FROM heartbeats").fetchone()[0]
     updated = _updated(connection, heartbeat, known["created_at"])
-    annotations = list(_annotations(connection))
+    annotations = list(annotations_of(connection))
     summary = verdicts.Summary(
         status=documents.status,
         steps=step,
@@ -240,28 +212,6 @@ def _from_index(
         "num_notes": len(notes_of(connection)),
         "indexed": True,
     }
-
-
-def records_of(connection: sqlite3.Connection, stream: str) -> list[dict[str, Any]]:
-    """Records of a stream as the readers give them, oldest first, hidden ones left out."""
-    names = ("writer", "attempt", "seq", "time", "batch", "optimizer_step", "policy_version")
-    return [
-        {**dict(zip(names, row[:7], strict=True)), **json.loads(row[7])}
-        for row in connection.execute(
-            f"SELECT {', '.join(names)}, fields FROM records WHERE stream = ? AND hidden = 0"
-            " ORDER BY attempt, time, id",
-            (stream,),
-        )
-    ]
-
-
-def _annotations(connection: sqlite3.Connection) -> list[tuple[float, dict[str, Any]]]:
-    return [
-        (moment, json.loads(fields))
-        for moment, fields in connection.execute(
-            "SELECT time, fields FROM records WHERE stream = 'annotations' ORDER BY time, id"
-        )
-    ]
 
 
 def _line(connection: sqlite3.Connection, run_id: str, name: str, points: int) -> tuple[float, ...]:

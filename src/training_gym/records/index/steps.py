@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import sqlite3
 
-from training_gym.records.index.episode_intake import STATUSES, TRAIN
-from training_gym.records.index.episode_pages import Policy, component_column, condition_of
+from training_gym.records.index.episode_conditions import component_column, condition_of
+from training_gym.records.index.episode_heads import STATUSES, TRAIN
+from training_gym.records.index.episode_rows import Policy
 from training_gym.records.index.episode_values import EpisodeQuery, Histogram, StepRow
 from training_gym.spec.errors import RecordsError
 

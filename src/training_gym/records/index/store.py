@@ -11,6 +11,7 @@ import sqlite3
 import threading
 import time
 import uuid
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -25,6 +26,8 @@ T = TypeVar("T")
 WAIT_S = 60.0
 """How long one process waits for another that is writing."""
 _POOLED = 4
+OPEN_RUNS = 64
+"""Runs whose databases stay open."""
 
 
 class Stale(Exception):
@@ -135,6 +138,35 @@ class RunStore:
             f"the index {self.path} cannot be used: {error}",
             fix="delete it, or set TRAINING_GYM_HOME to a disk with room; it is built again",
         )
+
+
+class RunStores:
+    """The stores of many runs, of which some stay open. For any number of threads."""
+
+    def __init__(self, folder: Path) -> None:
+        """Their databases lie in `folder`."""
+        self._folder = folder
+        self._open: OrderedDict[str, RunStore] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def of(self, run: RunDirectory) -> RunStore:
+        """The run's store; the one least lately asked for is closed where too many are open."""
+        with self._lock:
+            store = self._open.pop(run.run_id, None)
+            if store is None:
+                store = RunStore(run, self._folder / f"{run.run_id}.sqlite")
+            self._open[run.run_id] = store
+            spare = None if len(self._open) <= OPEN_RUNS else self._open.popitem(last=False)[1]
+        if spare is not None:
+            spare.close()
+        return store
+
+    def close(self) -> None:
+        """Close all; they open again when asked."""
+        with self._lock:
+            stores, self._open = list(self._open.values()), OrderedDict()
+        for store in stores:
+            store.close()
 
 
 def is_damage(error: Exception) -> bool:

@@ -5,6 +5,17 @@ disk; they are the spool. The shipper reads them and posts what is new.
 """
 
 from training_gym.records.remote.collector import Collector, Receipt, issue_write_token
+from training_gym.records.remote.link import Link, Refused, Unreachable, asked_for, register
 from training_gym.records.remote.shipper import Shipper
 
-__all__ = ["Collector", "Receipt", "Shipper", "issue_write_token"]
+__all__ = [
+    "Collector",
+    "Link",
+    "Receipt",
+    "Refused",
+    "Shipper",
+    "Unreachable",
+    "asked_for",
+    "issue_write_token",
+    "register",
+]

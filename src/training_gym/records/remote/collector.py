@@ -13,7 +13,9 @@ import re
 import secrets
 import threading
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
 from training_gym.records.documents import (
@@ -24,6 +26,7 @@ from training_gym.records.documents import (
     write_document,
 )
 from training_gym.records.readers import last_of_segments
+from training_gym.records.remote import documents
 from training_gym.records.remote.wire import Item, moved, unpack
 from training_gym.records.run_directory import RunDirectory, Stream
 from training_gym.records.segments import SegmentWriter, segments
@@ -76,8 +79,29 @@ class Collector:
         run = self.authorize(run_id, token)
         items = unpack(body)
         with self._lock:
-            accepted = sum(self._take(run, item) for item in items)
+            accepted = sum(
+                self._lane(run, together[0]).take(together, run) for together in _by_lane(items)
+            )
         return Receipt(accepted, len(items) - accepted)
+
+    def register(self, run_id: str, manifest: bytes) -> str:
+        """Make room for a run and its write token; the run's earlier token no longer holds.
+
+        Who may do this is for the caller to decide. Raises `RecordsError` or `SpecError` for what
+        is no manifest of this run.
+        """
+        if not _RUN_ID.fullmatch(run_id):
+            raise RecordsError(f"{run_id!r:.80} is no run id", fix="send the manifest's own")
+        run = RunDirectory(self._runs / run_id)
+        with self._lock:
+            documents.register(run, manifest)
+            return issue_write_token(run)
+
+    def receive_document(self, run_id: str, token: str, name: str, body: bytes) -> None:
+        """Keep one of the run's documents; raises as `receive` does."""
+        run = self.authorize(run_id, token)
+        with self._lock:
+            documents.take(run, name, body)
 
     def authorize(self, run_id: str, token: str) -> RunDirectory:
         """The run, if the token is its own; raises `Unauthorized`, whatever is wrong."""
@@ -101,7 +125,7 @@ class Collector:
             while self._lanes:
                 self._lanes.popitem()[1].files.close()
 
-    def _take(self, run: RunDirectory, item: Item) -> bool:
+    def _lane(self, run: RunDirectory, item: Item) -> _Lane:
         key = (run.path, *item.lane)
         lane = self._lanes.pop(key, None)
         if lane is None:
@@ -109,7 +133,7 @@ class Collector:
         self._lanes[key] = lane
         if len(self._lanes) > OPEN_LANES:
             self._lanes.popitem(last=False)[1].files.close()
-        return lane.take(item, run)
+        return lane
 
 
 @dataclass
@@ -126,18 +150,40 @@ class _Lane:
         mine = [one for one in segments(folder) if (one.writer, one.attempt) == (writer, attempt)]
         return cls(SegmentWriter(folder, writer, attempt), last_of_segments(mine))
 
-    def take(self, item: Item, run: RunDirectory) -> bool:
-        """Append the record unless it is there already; whether it was new."""
-        if item.seq <= self.last:
-            return False
+    def take(self, items: list[Item], run: RunDirectory) -> int:
+        """Append the records that are not there already; how many those are."""
+        new: list[Item] = []
+        for item in items:
+            if item.seq > (new[-1].seq if new else self.last):
+                new.append(item)
         try:
-            self.files.roll_if_full()
-            base = self.files.write_tokens(item.blocks) if item.blocks else 0
-            self.files.write(to_bytes(encode(moved(item.record, base)) + "\n"))
+            for some in _with_their_blocks(new):
+                self.files.roll_if_full()
+                lines = [self._line(item) for item in some]
+                self.files.write(to_bytes("".join(lines)))
+                self.last = some[-1].seq
         except OSError as error:
-            raise storage_error(error, run.streams / item.stream) from error
-        self.last = item.seq
-        return True
+            raise storage_error(error, run.streams / items[0].stream) from error
+        return len(new)
+
+    def _line(self, item: Item) -> str:
+        base = self.files.write_tokens(item.blocks) if item.blocks else 0
+        return encode(moved(item.record, base)) + "\n"
+
+
+def _with_their_blocks(items: list[Item]) -> Iterator[list[Item]]:
+    """What may be written at once: one with blocks by itself, so that its segment rolls in time."""
+    for has_blocks, together in groupby(items, key=lambda item: bool(item.blocks)):
+        if has_blocks:
+            yield from ([item] for item in together)
+        else:
+            yield list(together)
+
+
+def _by_lane(items: list[Item]) -> Iterator[list[Item]]:
+    """Items that follow each other into one segment."""
+    for _, together in groupby(items, key=lambda item: item.lane):
+        yield list(together)
 
 
 def _hash_path(run: RunDirectory) -> Path:

@@ -31,6 +31,10 @@ _WRITER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _STREAMS: tuple[Stream, ...] = get_args(Stream)
 
 
+class TooLarge(RecordsError):
+    """More than is taken in one request."""
+
+
 @dataclass(frozen=True)
 class Item:
     """One record on its way."""
@@ -74,9 +78,9 @@ def unpack(body: bytes) -> list[Item]:
     return [_item(line) for line in _plain(body).split(b"\n") if line]
 
 
-def too_large(size: int, limit: int) -> RecordsError:
+def too_large(size: int, limit: int) -> TooLarge:
     """A request that is refused for its size."""
-    return RecordsError(
+    return TooLarge(
         f"a body of {size} bytes; {limit} are taken", fix="send fewer records in one request"
     )
 
@@ -108,7 +112,7 @@ def references(record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     if isinstance(record.get("columns"), dict):
         yield record["columns"]
     for path in record.get("trajectories") or ():
-        yield from (path[name] for name in ("prompt", "tokens") if isinstance(path[name], dict))
+        yield from (path[name] for name in ("prompt", "tokens") if isinstance(path.get(name), dict))
 
 
 def _shifted(reference: dict[str, Any], base: int) -> dict[str, Any]:
@@ -147,6 +151,8 @@ def _item(line: bytes) -> Item:
         moments = all(isinstance(record[n], int | float) for n in ("time", "monotonic"))
         if not (whole and plain and moments) or record["schema"] > SCHEMA_VERSION:
             raise ValueError("the envelope")
+        if not all(type(one["offset"]) is int for one in references(record)):
+            raise ValueError("a reference")
     except (ValueError, LookupError, TypeError, AttributeError, binascii.Error) as error:
         raise RecordsError(
             f"a line is no record: {error}", fix="send what a recorder wrote, unchanged"

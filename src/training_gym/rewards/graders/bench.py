@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from training_gym.rewards.graders.verdict import Verdict, not_judged
 from training_gym.sandboxes import registry
+from training_gym.sandboxes.pool import Lease, SandboxPool
 from training_gym.spec.errors import SandboxError
 from training_gym.spec.sandbox_errors import disposition
 from training_gym.spec.sandboxes import (
@@ -34,13 +35,16 @@ class BenchSettings(Settings):
 
 
 class Bench:
-    """Makes sandboxes and ends them; one for each grader, in one event loop."""
+    """Takes fresh sandboxes from a warm pool; one for each grader, in one event loop."""
 
-    def __init__(self, settings: BenchSettings, provider: SandboxProvider | None = None) -> None:
-        """The provider is found by its name unless one is given."""
+    def __init__(
+        self, settings: BenchSettings, given: SandboxProvider | SandboxPool | None = None
+    ) -> None:
+        """`given`: whose sandboxes to use, neither closed here; None: a pool of our own."""
         self._settings = settings
-        self._given = provider
-        self._own: SandboxProvider | None = None
+        self._given = given
+        self._own: SandboxPool | None = None
+        self._opening = asyncio.Lock()
         self.room = asyncio.Semaphore(settings.concurrency)
 
     @contextlib.asynccontextmanager
@@ -55,26 +59,44 @@ class Bench:
             tags={"purpose": "grader"},
             **changes,
         )
-        sandbox = await self._provider().create(spec)
-        try:
+        async with await self._take(spec) as sandbox:
             for path, data in files.items():
                 await sandbox.write_file(path, data)
             yield sandbox
-        finally:
-            await sandbox.destroy()
+
+    async def _take(self, spec: SandboxSpec) -> contextlib.AbstractAsyncContextManager[Sandbox]:
+        """One that nobody used before; what is left of it goes while the next is judged."""
+        source = self._given or await self._pool()
+        if isinstance(source, SandboxPool):
+            return _Leased(await source.acquire(spec))
+        return await source.create(spec)
 
     async def aclose(self) -> None:
-        """End what is left, if the provider is ours."""
+        """End what is left of our own."""
         if self._own is not None:
-            await self._own.close()
-            self._own = None
+            pool, self._own = self._own, None
+            await pool.close()
+            await pool.provider.close()
 
-    def _provider(self) -> SandboxProvider:
-        if self._given is not None:
-            return self._given
-        if self._own is None:
-            self._own = registry.find(self._settings.provider)
-        return self._own
+    async def _pool(self) -> SandboxPool:
+        async with self._opening:
+            if self._own is None:
+                provider = registry.find(self._settings.provider)
+                self._own = await SandboxPool(provider).open()
+            return self._own
+
+
+class _Leased(contextlib.AbstractAsyncContextManager[Sandbox]):
+    """A lease, entered as its sandbox."""
+
+    def __init__(self, lease: Lease) -> None:
+        self._lease = lease
+
+    async def __aenter__(self) -> Sandbox:
+        return self._lease.sandbox
+
+    async def __aexit__(self, *_: object) -> None:
+        self._lease.close()
 
 
 async def or_none(judge: Callable[[], Any]) -> Verdict:

@@ -13,6 +13,7 @@ from pydantic import PrivateAttr, TypeAdapter, ValidationError
 from training_gym.rewards.graders.bench import Bench, BenchSettings, or_none
 from training_gym.rewards.graders.submission import Submission, submission_of
 from training_gym.rewards.graders.verdict import Partial, Verdict
+from training_gym.sandboxes.pool import SandboxPool
 from training_gym.spec.episodes import Episode, Score
 from training_gym.spec.errors import RewardError, SpecError
 from training_gym.spec.sandboxes import SandboxProvider
@@ -55,10 +56,10 @@ class Grader(BenchSettings):
         async with bench.room:
             return await or_none(lambda: self._grade(bench, submission, cases))
 
-    def using(self, provider: SandboxProvider) -> Self:
-        """A copy that works in another's sandboxes, which it will not close."""
+    def using(self, source: SandboxProvider | SandboxPool) -> Self:
+        """A copy that works in another's sandboxes, or from another's pool, and closes neither."""
         copy = self.changed()
-        copy._bench, copy._loop = Bench(copy, provider), asyncio.get_running_loop()
+        copy._bench, copy._loop = Bench(copy, source), asyncio.get_running_loop()
         return copy
 
     async def aclose(self) -> None:

@@ -32,6 +32,8 @@ class Root:
     """Its root; None: the host's own programs."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Environment that the image asks for."""
+    digest: str = ""
+    """Of its manifest, where it has one."""
 
     @property
     def warm(self) -> bool:
@@ -60,6 +62,15 @@ class ImageStore:
         if known is None or (known.done() and (known.cancelled() or known.exception())):
             known = self._ready[key] = asyncio.create_task(self._prepare(image))
         return await asyncio.shield(known)
+
+    async def digest(self, image: Image) -> str:
+        """What tells an image's content from others', whatever it is called; made ready for it.
+
+        Empty for those that are their own name: the host, a folder, a snapshot.
+        """
+        if not isinstance(image, OciImage | DockerfileImage):
+            return ""
+        return (await self.root(image)).digest
 
     async def _prepare(self, image: Image) -> Root:
         if isinstance(image, DockerfileImage):
@@ -98,4 +109,4 @@ class ImageStore:
                         f"the image cannot be unpacked: {error}",
                         fix="check the image, and the free space of the home folder",
                     ) from error
-        return Root(target, dict(found.env))
+        return Root(target, dict(found.env), found.digest)

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from training_gym.sandboxes.pool import accelerator
 from training_gym.sandboxes.pool.disposal import Disposal, Started
 from training_gym.sandboxes.pool.lease import Lease
 from training_gym.sandboxes.pool.leases import LeaseJournal, leases_directory
@@ -23,6 +24,8 @@ from training_gym.sandboxes.pool.shelf import Shelf, Waiter
 from training_gym.sandboxes.pool.starts import Limits, Starter
 from training_gym.sandboxes.pool.upkeep import Upkeep
 from training_gym.spec.sandboxes import (
+    Image,
+    KnowsImages,
     SandboxError,
     SandboxProvider,
     SandboxSpec,
@@ -31,6 +34,8 @@ from training_gym.spec.sandboxes import (
 )
 
 _CLOSE_S = 30.0
+_NAMED = ("oci", "dockerfile")
+"""Kinds of images whose names may change their content, or share it."""
 
 
 class SandboxPool:
@@ -59,6 +64,7 @@ class SandboxPool:
         self._max_live = self.policy.max_live or able.max_concurrent
         self._shelves: dict[str, Shelf] = {}
         self._latest: tuple[SandboxSpec | None, Shelf | None] = (None, None)
+        self._digests: dict[Image, str] = {}
         self._in_use: set[Started] = set()
         self._is_open = False
         self._upkeep_task: asyncio.Task[None] | None = None
@@ -77,6 +83,7 @@ class SandboxPool:
             make_room=self._make_room,
         )
         self._is_open = True
+        accelerator.join(self)
         self._upkeep = Upkeep(self)
         self._upkeep_task = asyncio.create_task(self._upkeep.run())
         return self
@@ -89,7 +96,7 @@ class SandboxPool:
         """
         self._check_open()
         begin = self._now()
-        shelf = self._shelf(spec, begin)
+        shelf = self._known_shelf(spec) or await self._shelf(spec, begin)
         shelf.record_acquire(begin)
         spare = shelf.take_fresh(begin)
         started = spare.started if spare else await self._acquire_slowly(shelf, timeout_s)
@@ -112,7 +119,7 @@ class SandboxPool:
         Before a synchronous step: `sizing.burst_spares` says how many. Zero takes it back.
         """
         self._check_open()
-        shelf = self._shelf(spec, self._now())
+        shelf = self._known_shelf(spec) or await self._shelf(spec, self._now())
         shelf.floor = spares
         self.restock(shelf)
         deadline = self._now() + timeout_s
@@ -126,7 +133,10 @@ class SandboxPool:
             raise shelf.fault
 
     def accelerator(self, *, busy: bool) -> None:
-        """Tell whether the accelerator has work: makes `blocked_s` exact."""
+        """Tell whether the accelerator has work: makes `blocked_s` exact.
+
+        The embedded engine does so for all pools of its process, by `accelerator.tell`.
+        """
         self._meter.accelerator(self._now(), busy)
 
     async def reap(self) -> int:
@@ -154,6 +164,7 @@ class SandboxPool:
         if not self._is_open:
             return 0
         self._is_open = False
+        accelerator.leave(self)
         orders = [order for shelf in self._shelves.values() for order in shelf.orders]
         tasks = [*orders, *([self._upkeep_task] if self._upkeep_task else [])]
         for task in tasks:
@@ -311,11 +322,19 @@ class SandboxPool:
         shelf.ended(order)
         self.restock(shelf)
 
-    def _shelf(self, spec: SandboxSpec, now: float) -> Shelf:
+    def _known_shelf(self, spec: SandboxSpec) -> Shelf | None:
+        """Episodes of one environment ask with one value; its key is a hash."""
         latest, shelf = self._latest
-        if shelf is not None and latest is spec:
-            return shelf  # episodes of one environment ask with one value; its key is a hash
-        key = spec.key
+        return shelf if latest is spec else None
+
+    async def _shelf(self, spec: SandboxSpec, now: float) -> Shelf:
+        """The stock of this kind: one image under two names is one kind."""
+        if spec.image not in self._digests:
+            digest, provider = "", self.provider
+            if spec.image.kind in _NAMED and isinstance(provider, KnowsImages):
+                digest = await provider.image_digest(spec.image)
+            self._digests[spec.image] = digest
+        key = spec.key_with(self._digests[spec.image])
         if key not in self._shelves:
             self._shelves[key] = Shelf(spec.changed(tags={}), self.policy, now)
         self._latest = (spec, self._shelves[key])
@@ -330,7 +349,7 @@ class SandboxPool:
 
     def _make_room(self, spec: SandboxSpec) -> None:
         """Give up a spare of another kind: of the one that has most."""
-        others = [shelf for key, shelf in self._shelves.items() if key != spec.key and shelf.ready]
+        others = [shelf for shelf in self.shelves if shelf.spec != spec and shelf.ready]
         if others:
             richest = max(others, key=lambda shelf: len(shelf.ready))
             spare = richest.take_any()

@@ -37,6 +37,7 @@ from training_gym.spec.sandboxes import (
 _SHORT_S = 60.0
 _ON_TOP_S = 30.0  # for the round trip, beyond a command's own time
 _POLL_S = 0.3
+_UPLOAD_BYTES = 4 << 20
 
 
 async def open_remote(
@@ -306,12 +307,16 @@ class RemoteSandbox:
 
 
 async def _parts(data: bytes | AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+    """At least one; small pieces together, because each takes a round trip of its own."""
     if isinstance(data, bytes):
         yield data
         return
-    empty = True
+    gathered, is_first = bytearray(), True
     async for part in data:
-        empty = False
-        yield part
-    if empty:
-        yield b""
+        gathered += part
+        if len(gathered) >= _UPLOAD_BYTES:
+            yield bytes(gathered)
+            gathered.clear()
+            is_first = False
+    if gathered or is_first:
+        yield bytes(gathered)

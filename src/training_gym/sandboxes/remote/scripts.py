@@ -61,7 +61,8 @@ def execute(
 
     The command leads a session of its own (by `setsid`, which `set -m` cannot stand in for without
     a terminal). A watcher kills the whole of it at its time or output limit; what is left of it at
-    the end is killed too.
+    the end is killed too. Sizes are asked for, because some `wc` read a file to its end, and one
+    that is written to endlessly has none.
     """
     argv = request.argv or ("python3", "-c", request.code)
     environment = {"PATH": _PATH, "HOME": workspace, **spec.env, **request.env}
@@ -69,6 +70,7 @@ def execute(
     command = f"{step_down(user, root=root)}env {words} {shlex.join(argv)}"
     return f"""
 umask 022
+size() {{ stat -c %s "$1" 2>/dev/null || wc -c <"$1"; }}
 D={folder}; mkdir -p "$D"; cd {shlex.quote(workspace)} && cd {shlex.quote(request.cwd or ".")} || {{
   echo "127 - 0 0 0"; exit 0; }}
 : >"$D/out"; : >"$D/err"; [ -f "$D/in" ] || : >"$D/in"; : >"$D/why"
@@ -83,7 +85,7 @@ while :; do
   sleep 0.1
   N=$((N + 1))
   if [ $N -ge {max(1, round(request.timeout_s * 10))} ]; then W=exec_timeout
-  elif [ $(( $(wc -c <"$D/out") + $(wc -c <"$D/err") )) -gt {request.kill_output_bytes} ]; then
+  elif [ $(( $(size "$D/out") + $(size "$D/err") )) -gt {request.kill_output_bytes} ]; then
     W=output_limit
   else continue; fi
   echo $W >"$D/why"; kill -s KILL -- "$K"; exit
@@ -92,7 +94,7 @@ G=$!
 wait "$P" 2>/dev/null; R=$?
 kill -s KILL "$G" 2>/dev/null; kill -s KILL -- "$K" 2>/dev/null
 W=$(cat "$D/why")
-echo "$R ${{W:--}} $(( $(date +%s) - B )) $(wc -c <"$D/out") $(wc -c <"$D/err")"
+echo "$R ${{W:--}} $(( $(date +%s) - B )) $(size "$D/out") $(size "$D/err")"
 head -c {min(INLINE_BYTES, request.max_output_bytes)} "$D/out" | base64 | tr -d '\\n'; echo
 head -c {min(INLINE_BYTES, request.max_output_bytes)} "$D/err" | base64 | tr -d '\\n'; echo
 """

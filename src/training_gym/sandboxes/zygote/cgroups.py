@@ -122,8 +122,13 @@ class Group:
         self._hierarchies = hierarchies
         self._folders = [hierarchy.parent / name for hierarchy in hierarchies]
         self._limits: Resources | None = None
-        for folder in self._folders:
+        self._members: tuple[int, ...] = ()
+        self._events = -1
+        for hierarchy, folder in zip(hierarchies, self._folders, strict=True):
             folder.mkdir(exist_ok=True)
+            if "memory" in hierarchy.controllers:
+                name = "memory.oom_control" if hierarchy.version == 1 else "memory.events"
+                self._events = os.open(folder / name, os.O_RDONLY | os.O_CLOEXEC)
 
     def limit(self, resources: Resources) -> None:
         """Set the limits. Files lie in memory, so that what may be written is added to memory."""
@@ -137,12 +142,23 @@ class Group:
                 self._limit_memory(folder, memory, old=old)
             if "pids" in hierarchy.controllers:
                 _write(folder / "pids.max", str(resources.processes))
+            if "cpu" in hierarchy.controllers:
+                self._weigh(folder, resources.cpus, old=old)
             if "cpu" in hierarchy.controllers and old:
                 _write(folder / "cpu.cfs_period_us", str(_PERIOD_US))
                 _write(folder / "cpu.cfs_quota_us", str(quota))
             elif "cpu" in hierarchy.controllers:
                 _write(folder / "cpu.max", f"{quota} {_PERIOD_US}")
         self._limits = resources
+
+    @staticmethod
+    def _weigh(folder: Path, cpus: float, *, old: bool) -> None:
+        """Among others a group counts as one process: let it count as one as nice as its owner."""
+        weight = cpus * 1.25 ** -os.getpriority(os.PRIO_PROCESS, 0)
+        if old:
+            _write_if_there(folder / "cpu.shares", str(min(262_144, max(2, round(1024 * weight)))))
+        else:
+            _write_if_there(folder / "cpu.weight", str(min(10_000, max(1, round(100 * weight)))))
 
     @staticmethod
     def _limit_memory(folder: Path, memory: int, *, old: bool) -> None:
@@ -159,20 +175,23 @@ class Group:
         if int((folder / names[0]).read_text()) > memory:
             raise OSError(errno.EBUSY, f"{folder} still holds more than {memory} bytes")
 
-    def open_members(self) -> list[int]:
-        """Descriptors to write `0` to."""
-        return [
-            os.open(folder / hierarchy.members, os.O_WRONLY | os.O_CLOEXEC)
-            for hierarchy, folder in zip(self._hierarchies, self._folders, strict=True)
-        ]
+    @property
+    def members(self) -> tuple[int, ...]:
+        """Descriptors to write `0` to in order to join; they stay open as long as the group."""
+        if not self._members:
+            self._members = tuple(
+                os.open(folder / hierarchy.members, os.O_WRONLY | os.O_CLOEXEC)
+                for hierarchy, folder in zip(self._hierarchies, self._folders, strict=True)
+            )
+        return self._members
 
     def oom_kills(self) -> int:
         """Processes the kernel has killed so far for lack of memory."""
-        for hierarchy, folder in zip(self._hierarchies, self._folders, strict=True):
-            if "memory" in hierarchy.controllers:
-                name = "memory.oom_control" if hierarchy.version == 1 else "memory.events"
-                return _count(folder / name, "oom_kill")
-        return 0
+        if self._events < 0:
+            return 0
+        text = os.pread(self._events, 4096, 0)
+        _, found, rest = text.partition(b"oom_kill ")
+        return int(rest.split(b"\n", 1)[0]) if found else 0
 
     def memory_bytes(self) -> int | None:
         """What it holds now, kernel memory and files included; None: not known."""
@@ -185,6 +204,9 @@ class Group:
 
     def remove(self) -> bool:
         """Remove them; whether all are gone. Needs all processes dead, and waits for them."""
+        for fd in (*self._members, *([self._events] if self._events >= 0 else [])):
+            os.close(fd)
+        self._members, self._events = (), -1
         deadline = time.monotonic() + _PATIENCE_S
         left = list(self._folders)
         while left and time.monotonic() < deadline:
@@ -222,11 +244,3 @@ def _write(path: Path, text: str) -> None:
 def _write_if_there(path: Path, text: str) -> None:
     with contextlib.suppress(FileNotFoundError):
         _write(path, text)
-
-
-def _count(path: Path, name: str) -> int:
-    for line in path.read_text().splitlines():
-        key, _, value = line.partition(" ")
-        if key == name:
-            return int(value)
-    return 0

@@ -37,19 +37,17 @@ class Execution:
     def begin(self, document: dict[str, Any], stdin: bytes | AsyncIterable[bytes] | None) -> None:
         """Send it; stdin None: it stays open."""
         request = self._request
-        self._link.send_document(
-            frames.RUN,
-            self._channel,
-            {
-                "timeout_s": request.timeout_s,
-                "keep": request.max_output_bytes,
-                "allowed": request.kill_output_bytes,
-                **document,
-            },
-        )
+        told = {
+            "timeout_s": request.timeout_s,
+            "keep": request.max_output_bytes,
+            "allowed": request.kill_output_bytes,
+            **document,
+        }
+        data = frames.document(frames.RUN, self._channel, told)
         if stdin == b"":
-            self._link.send(frames.STDIN, self._channel)
-        elif stdin is not None:
+            data += frames.frame(frames.STDIN, self._channel)
+        self._link.send_all(data)
+        if stdin:
             self._stdin = asyncio.create_task(self._pour(stdin))
 
     async def _pour(self, stdin: bytes | AsyncIterable[bytes]) -> None:
@@ -81,28 +79,31 @@ class Execution:
 
         A stdin whose source failed ends the command, and the failure is raised.
         """
+        patience_s = self._request.timeout_s + GRACE_S
+        timer = asyncio.get_running_loop().call_later(patience_s, self._give_up, patience_s)
         try:
-            waits: set[asyncio.Future[Any]] = {self._ended}
             if self._stdin is not None:
-                waits.add(self._stdin)
+                waits: set[asyncio.Future[Any]] = {self._ended, self._stdin}
                 await asyncio.wait(waits, return_when=asyncio.FIRST_EXCEPTION)
                 if not self._ended.done():
                     self.kill()
-            told = await asyncio.wait_for(
-                asyncio.shield(self._ended), self._request.timeout_s + GRACE_S
-            )
-        except TimeoutError:
-            raise SandboxDied(
-                f"process 1 did not end the command within {self._request.timeout_s + GRACE_S:g} s",
-                fix="use a fresh sandbox",
-            ) from None
+            told = await asyncio.shield(self._ended)
         finally:
+            timer.cancel()
             await self._close_stdin()
         if self._stdin is not None and not self._stdin.cancelled():
             error = self._stdin.exception()
             if error is not None and not isinstance(error, SandboxError):
                 raise error
         return self._describe(told, *(bytes(kept) for kept in self._kept.values()))
+
+    def _give_up(self, patience_s: float) -> None:
+        self.fail(
+            SandboxDied(
+                f"process 1 did not end the command within {patience_s:g} s",
+                fix="use a fresh sandbox",
+            )
+        )
 
     async def _close_stdin(self) -> None:
         if self._stdin is not None and not self._stdin.done():

@@ -19,10 +19,12 @@ from typing import Any
 from training_gym.sandboxes.egress import open_egress
 from training_gym.sandboxes.images.store import ImageStore, Root
 from training_gym.sandboxes.zygote import cgroups
+from training_gym.sandboxes.zygote.groups import Groups
 from training_gym.sandboxes.zygote.launch import PRELOAD, Zygote, launch, program_folders
 from training_gym.sandboxes.zygote.link import receive_ready
 from training_gym.sandboxes.zygote.owner import claim_folder, group_prefix
-from training_gym.sandboxes.zygote.sandbox import LocalSandbox, Parts
+from training_gym.sandboxes.zygote.parts import Parts
+from training_gym.sandboxes.zygote.sandbox import LocalSandbox
 from training_gym.sandboxes.zygote.store import Store
 from training_gym.sandboxes.zygote.watchdog import Watchdog
 from training_gym.spec.sandboxes import (
@@ -42,7 +44,7 @@ from training_gym.spec.sandboxes import (
 
 FIRST_UID = 1_900_000_000
 """Host uid of uid 0 in rootful sandboxes; 65,536 follow. Nobody else is likely to own them."""
-_DESCRIPTORS = 6
+_DESCRIPTORS = 8
 """Open descriptors for each living sandbox, and some to spare."""
 
 
@@ -64,13 +66,10 @@ class ZygoteProvider:
         self._rootless = (os.geteuid() != 0 or uid is not None) if rootless is None else rootless
         self._uid = uid
         self._wants_cgroups = use_cgroups and not self._rootless
-        self._hierarchies: list[cgroups.Hierarchy] = []
+        self._groups = Groups((), "")
         self._folder: Path | None = None
-        self._zygotes: dict[str, asyncio.Task[tuple[Zygote, Root]]] = {}
+        self._zygotes: dict[tuple[Image, tuple[Mount, ...]], asyncio.Task[tuple[Zygote, Root]]] = {}
         self._numbers = itertools.count(1)
-        self._spare_groups: list[cgroups.Group] = []
-        self._groups: dict[str, cgroups.Group] = {}
-        self._oom_before: dict[str, int] = {}
         self._watchdog = Watchdog()
         self._alive: dict[str, LocalSandbox] = {}
         self._images = ImageStore(None if self._rootless else FIRST_UID)
@@ -102,8 +101,7 @@ class ZygoteProvider:
 
         try:
             async with await self.create(SandboxSpec()) as sandbox:
-                controlled = {name for h in self._hierarchies for name in h.controllers}
-                return [describe(sandbox.tier, controlled)]
+                return [describe(sandbox.tier, self._groups.controllers)]
         except (StartFailed, SandboxUnsupported) as error:
             return [
                 TierReport(
@@ -114,6 +112,10 @@ class ZygoteProvider:
                     fix=error.fix,
                 )
             ]
+
+    async def image_digest(self, image: Image) -> str:
+        """Part of `KnowsImages`."""
+        return await self._images.digest(image)
 
     # ------------------------------------------------------------ making
 
@@ -126,7 +128,7 @@ class ZygoteProvider:
             layers, image = layer.layers, layer.image
         zygote, root = await self._zygote(image, spec.mounts)
         self._make_room()
-        group = self._take_group(spec)
+        group = self._groups.take(spec.resources)
         self._store.use(layers)
         try:
             parts = await self._spawn(zygote, root, spec, group, (layers, image), timeout_s)
@@ -139,19 +141,15 @@ class ZygoteProvider:
         self._lacks_proc |= "proc" in parts.missing
         sandbox = LocalSandbox(self, f"{os.getpid()}-{next(self._numbers)}", spec, self.tier, parts)
         self._alive[sandbox.id] = sandbox
-        if group is not None:
-            self._groups[sandbox.id] = group
-            self._oom_before[sandbox.id] = group.oom_kills()
-        attaching = asyncio.ensure_future(sandbox.attach())
-        try:
-            await asyncio.shield(attaching)
-            self._guard(sandbox)
-            if spec.network.mode != "none":
+        self._groups.assign(sandbox.id, group)
+        sandbox.attach()
+        self._guard(sandbox)
+        if spec.network.mode != "none":
+            try:
                 await open_egress(sandbox)
-        except BaseException:
-            # Cancelled while its link opens: its end is heard of only once that is done.
-            attaching.add_done_callback(lambda _: sandbox.kill())
-            raise
+            except BaseException:
+                sandbox.kill()
+                raise
         return sandbox
 
     async def _spawn(
@@ -165,19 +163,18 @@ class ZygoteProvider:
     ) -> Parts:
         layers, image = origin
         limits = spec.resources
-        controlled = {name for h in self._hierarchies for name in h.controllers}
         request = {
             "user": spec.user,
             "disk_mb": limits.disk_mb,
             "files": limits.files,
             "processes": limits.processes,
-            "data_mb": 0 if "memory" in controlled else limits.memory_mb,
+            "data_mb": 0 if self._controls_memory else limits.memory_mb,
             "layers": layers,
         }
         ours, theirs = socket.socketpair()
-        fds = group.open_members() if group is not None else []
+        members = group.members if group is not None else ()
         try:
-            zygote.spawn(request, [theirs.fileno(), *fds])
+            zygote.spawn(request, [theirs.fileno(), *members])
             theirs.close()
             told, (root_fd, state, handle) = await receive_ready(ours, timeout_s)
         except BaseException:
@@ -185,28 +182,11 @@ class ZygoteProvider:
             raise
         finally:
             theirs.close()
-            for fd in fds:
-                os.close(fd)
         missing = tuple(told["missing"])
         return Parts(ours, root_fd, state, handle, missing, layers, image, root.warm, root.env)
 
-    def _take_group(self, spec: SandboxSpec) -> cgroups.Group | None:
-        if not self._hierarchies:
-            return None
-        for _ in range(len(self._spare_groups)):
-            group = self._spare_groups.pop()
-            try:
-                group.limit(spec.resources)
-            except OSError:  # memory of the one before has not all come back yet
-                self._spare_groups.insert(0, group)
-                continue
-            return group
-        group = cgroups.Group(self._hierarchies, f"{self._prefix}{next(self._numbers)}")
-        group.limit(spec.resources)
-        return group
-
     def _guard(self, sandbox: LocalSandbox) -> None:
-        if any("memory" in hierarchy.controllers for hierarchy in self._hierarchies):
+        if self._controls_memory:
             return
         limit = sandbox.spec.resources.memory_mb
         error = OutOfMemory(
@@ -227,7 +207,7 @@ class ZygoteProvider:
 
     async def _zygote(self, image: Image, mounts: tuple[Mount, ...]) -> tuple[Zygote, Root]:
         """The one for this image and these mounts, started if need be; many callers, one start."""
-        key = f"{image!r} {mounts!r}"
+        key = (image, mounts)
         known = self._zygotes.get(key)
         if known is not None and known.done():
             failed = known.cancelled() or known.exception() is not None
@@ -237,6 +217,8 @@ class ZygoteProvider:
             known = None if failed else known
         if known is None:
             known = self._zygotes[key] = asyncio.create_task(self._launch(image, mounts))
+        elif known.done():
+            return known.result()
         return await asyncio.shield(known)
 
     async def _launch(self, image: Image, mounts: tuple[Mount, ...]) -> tuple[Zygote, Root]:
@@ -246,10 +228,11 @@ class ZygoteProvider:
         scratch.mkdir(mode=0o700)
         if self._uid is not None:
             os.chown(scratch, self._uid, self._uid)
+        prefix = group_prefix(self._owned)
         told: dict[str, Any] = {
             "home": str(self._owned.parent),
             "folder": self._owned.name,
-            "cgroups": [(str(h.parent), self._prefix) for h in self._hierarchies],
+            "cgroups": [(str(tree.parent), prefix) for tree in self._groups.hierarchies],
             "rootless": self._rootless,
             "image": str(root.folder or ""),
             "programs": program_folders(self._uid),
@@ -265,8 +248,9 @@ class ZygoteProvider:
         """Take a folder and find the control groups, at first use."""
         if self._folder is not None:
             return
-        self._hierarchies = cgroups.find() if self._wants_cgroups else []
-        self._folder = claim_folder(self._hierarchies, self._uid)
+        hierarchies = cgroups.find() if self._wants_cgroups else []
+        self._folder = claim_folder(hierarchies, self._uid)
+        self._groups = Groups(hierarchies, group_prefix(self._folder))
 
     @property
     def _owned(self) -> Path:
@@ -275,8 +259,8 @@ class ZygoteProvider:
         return self._folder
 
     @property
-    def _prefix(self) -> str:
-        return group_prefix(self._owned)
+    def _controls_memory(self) -> bool:
+        return "memory" in self._groups.controllers
 
     @property
     def _store(self) -> Store:
@@ -288,17 +272,14 @@ class ZygoteProvider:
 
     def oom_kills(self, sandbox: LocalSandbox) -> int:
         """Part of `Owner`."""
-        group = self._groups.get(sandbox.id)
-        return 0 if group is None else group.oom_kills() - self._oom_before[sandbox.id]
+        return self._groups.oom_kills(sandbox.id)
 
     def ended(self, sandbox: LocalSandbox) -> None:
         """Part of `Owner`."""
         self._alive.pop(sandbox.id, None)
-        self._watchdog.forget(sandbox.pid)
-        group = self._groups.pop(sandbox.id, None)
-        self._oom_before.pop(sandbox.id, None)
-        if group is not None:
-            self._spare_groups.insert(0, group)
+        if not self._controls_memory:
+            self._watchdog.forget(sandbox.pid)
+        self._groups.release(sandbox.id)
         self._store.release(sandbox.parts.layers)
 
     async def take_snapshot(self, sandbox: LocalSandbox) -> Snapshot:
@@ -348,9 +329,7 @@ class ZygoteProvider:
         self._zygotes.clear()
         if self._folder is None:
             return
-        groups, self._spare_groups = self._spare_groups, []
-        await asyncio.to_thread(lambda: [group.remove() for group in groups])
-        cgroups.remove_stale(self._hierarchies, self._prefix)
+        await asyncio.to_thread(self._groups.remove)
         await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
         self._folder = None
 

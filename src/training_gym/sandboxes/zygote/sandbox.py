@@ -8,23 +8,22 @@ import itertools
 import os
 import posixpath
 import signal
-import socket
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self
 
 from training_gym.sandboxes.zygote import files
+from training_gym.sandboxes.zygote.background import LocalProcess
 from training_gym.sandboxes.zygote.execution import Execution
 from training_gym.sandboxes.zygote.link import Link
+from training_gym.sandboxes.zygote.parts import Parts
 from training_gym.sandboxes.zygote.tunnel import Dial, Tunnel, dial
 from training_gym.spec.sandboxes import (
     MIB,
     ExecRequest,
     ExecResult,
     HostService,
-    Image,
     Network,
     OutOfMemory,
     Output,
@@ -37,32 +36,7 @@ from training_gym.spec.sandboxes import (
     Snapshot,
 )
 
-WORKSPACE = "/workspace"
 _UNKILLABLE_S = 10.0
-
-
-@dataclass(frozen=True)
-class Parts:
-    """What a started sandbox consists of on the host."""
-
-    link: socket.socket
-    root: int
-    """Descriptor of its root folder."""
-    state: int
-    """Descriptor of the folder with its writable layer."""
-    handle: int
-    """pidfd of its process 1."""
-    missing: tuple[str, ...]
-    layers: tuple[str, ...]
-    image: Image
-    """What it was made from, below all snapshots."""
-    warm: bool
-    """Whether source runs in a fork of the zygote's interpreter."""
-    env: Mapping[str, str]
-    workspace: str = WORKSPACE
-    root_path: str = "/"
-    """What `root` is inside: nothing outside of it can be read."""
-    can_connect: bool = True
 
 
 class Owner(Protocol):
@@ -102,8 +76,9 @@ class LocalSandbox:
         self.tier = tier
         self.parts = parts
         self.workspace = parts.workspace
-        self.pid = _pid_behind(parts.handle)
-        self.info = SandboxInfo(id=sandbox_id, tags=spec.tags, created_at=time.time(), tier=tier)
+        self.pid = parts.pid()
+        self._created_at = time.time()
+        self._has_files = True
         self._channels = itertools.count(1)
         self._turn = asyncio.Lock()
         self._executions: dict[int, Execution] = {}
@@ -119,10 +94,17 @@ class LocalSandbox:
             **spec.env,
         }
 
-    async def attach(self) -> None:
+    def attach(self) -> None:
         """Begin to listen to it."""
-        self._link = await Link.over(self.parts.link, self._link_lost)
+        self._link = Link(self.parts.link, self._link_lost)
         asyncio.get_running_loop().add_reader(self.parts.handle, self._process_ended)
+
+    @property
+    def info(self) -> SandboxInfo:
+        """What `SandboxProvider.list` tells."""
+        return SandboxInfo(
+            id=self.id, tags=self.spec.tags, created_at=self._created_at, tier=self.tier
+        )
 
     # ------------------------------------------------------------ commands
 
@@ -349,7 +331,7 @@ class LocalSandbox:
             await asyncio.wait_for(self._gone.wait(), _UNKILLABLE_S)
         except TimeoutError:
             raise SandboxDied(
-                f"process {self.pid} of sandbox {self.id} cannot be ended",
+                f"process 1 of sandbox {self.id} cannot be ended",
                 fix="it hangs in the kernel: restart the machine if it stays",
             ) from None
 
@@ -357,6 +339,7 @@ class LocalSandbox:
         """End process 1, and with it all others; does not wait."""
         self._why = why or self._why
         if not self._gone.is_set():
+            self._close_files()
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self.parts.handle, signal.SIGKILL)
 
@@ -375,13 +358,21 @@ class LocalSandbox:
         if self._tunnel is not None:
             self._tunnel.close()
         self._link.close()
-        for fd in (self.parts.root, self.parts.state, self.parts.handle):
-            os.close(fd)
+        self._close_files()
+        os.close(self.parts.handle)
         self._owner.ended(self)
+
+    def _close_files(self) -> None:
+        """Before its processes end: the last to hold a tree takes it apart, and we have no time."""
+        if self._has_files:
+            self._has_files = False
+            os.close(self.parts.root)
+            os.close(self.parts.state)
 
     def _link_lost(self) -> None:
         """Process 1 hung up: it ends, or is not ours any more."""
-        self.kill()
+        if not self._gone.is_set():
+            self.kill()
 
     def _check(self) -> None:
         if self._why is not None or self._gone.is_set():
@@ -400,40 +391,3 @@ class LocalSandbox:
         traceback: TracebackType | None,
     ) -> None:
         await self.destroy()
-
-
-class LocalProcess:
-    """A background command."""
-
-    def __init__(self, execution: Execution) -> None:
-        """Made by `LocalSandbox.start`."""
-        self._execution = execution
-        self._result: asyncio.Future[ExecResult] | None = None
-
-    def output(self) -> AsyncIterator[Output]:
-        """Part of `SandboxProcess`."""
-        self._execution.divert()
-        return self._execution.pieces()
-
-    async def write(self, data: bytes) -> None:
-        """Part of `SandboxProcess`."""
-        await self._execution.write(data)
-
-    async def wait(self) -> ExecResult:
-        """Part of `SandboxProcess`."""
-        if self._result is None:
-            self._result = asyncio.ensure_future(self._execution.result())
-        return await asyncio.shield(self._result)
-
-    async def kill(self) -> ExecResult:
-        """Part of `SandboxProcess`."""
-        self._execution.kill()
-        return await self.wait()
-
-
-def _pid_behind(handle: int) -> int:
-    with open(f"/proc/self/fdinfo/{handle}", encoding="ascii") as info:
-        for line in info:
-            if line.startswith("Pid:"):
-                return int(line.split()[1])
-    raise OSError("a pidfd without Pid")

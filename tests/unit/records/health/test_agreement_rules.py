@@ -108,6 +108,16 @@ def evaluated(*means, error=0.01):
     return tuple(Evaluated("held", 5 * at, mean, error) for at, mean in enumerate(means))
 
 
+def test_the_best_of_many_evaluations_is_high_by_chance_too(history):
+    rising = [{"reward_mean": at / 20} for at in range(20)]
+    few, many = (0.6, 0.57), (*[0.5] * 12, 0.6, 0.57)
+    found = [
+        agreement.train_eval_gap(history(rising, evaluations=evaluated(*means)), "held", LIMITS)
+        for means in (few, many)
+    ]
+    assert [reading.severity for reading in found] == ["warning", None]
+
+
 @pytest.mark.parametrize(
     ("means", "severity"),
     [

@@ -34,11 +34,11 @@ def test_rewards_that_are_all_zero_are_critical(history, plays):
     assert (found.severity, found.message) == ("critical", "every reward so far is zero")
 
 
-def test_a_solved_task_only_warns(history, plays):
+def test_a_solved_task_is_not_ill(history, plays):
     steps = [plays(MIXED), *[plays((1.0,) * 4, (1.0,) * 4)] * 9]
     found = learning.zero_variance(history(plays=steps), "env", LIMITS)
     assert found.value == 1.0
-    assert found.severity == "warning"
+    assert found.severity == "advice"
 
 
 def test_zero_variance_of_an_engine_without_episodes_comes_from_its_metric(history, plays):

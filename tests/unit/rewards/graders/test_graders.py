@@ -18,11 +18,13 @@ from training_gym.rewards.graders.compare import same_output, same_value
 from training_gym.rewards.graders.inside.plain import NotPlain, decode, encode
 from training_gym.rewards.graders.inspection import inspect_files
 from training_gym.rewards.graders.submission import last_block
+from training_gym.sandboxes.pool import SandboxPool
+from training_gym.sandboxes.zygote.provider import ZygoteProvider
 from training_gym.spec.code import Code
 from training_gym.spec.episodes import Episode
 from training_gym.spec.errors import RewardError
 from training_gym.spec.messages import assistant, user
-from training_gym.spec.sandboxes import SandboxDied, StartTimeout
+from training_gym.spec.sandboxes import SandboxDied, SandboxSpec, StartTimeout
 from training_gym.spec.tasks import Task
 from training_gym.testing.fake_sandboxes import FakeProvider
 
@@ -235,6 +237,26 @@ def test_infrastructure_failures_are_missing_never_zero(grader, error):
     verdict = asyncio.run(graded())
     assert (verdict.score, verdict.as_score) == (None, None)
     assert error.__name__ in verdict.reason
+
+
+def test_sandboxes_come_from_a_pool_that_may_be_anothers():
+    cases = [{"stdin": "4", "stdout": "8"}] * 3
+
+    async def judged():
+        provider = ZygoteProvider()
+        async with SandboxPool(provider) as pool:
+            grader = ProgramCases(concurrency=1).using(pool)
+            verdicts = [await grader.grade(of("print(2 * int(input()))"), cases) for _ in "ab"]
+            read = pool.metrics()
+            await grader.aclose()
+            assert (await pool.acquire(SandboxSpec())).sandbox.id, "whose pool it is closes it"
+        await provider.close()
+        return verdicts, read
+
+    verdicts, read = asyncio.run(judged())
+    assert [verdict.score for verdict in verdicts] == [1.0, 1.0]
+    assert read.acquires == 6
+    assert read.created >= 6, "each is used once"
 
 
 def test_as_a_reward():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 
 from training_gym.records.health.history import History
 from training_gym.records.health.rule import Reading, Rule, graded
@@ -103,10 +104,16 @@ def staleness(history: History, environment: str, limits: Thresholds) -> Reading
     )
 
 
-def train_eval_gap(history: History, environment: str, limits: Thresholds) -> Reading | None:
-    """Evaluations in a row two standard errors below their best, while the training reward rises.
+_TWO_ERRORS = 1 - NormalDist().cdf(2.0)
+"""How often chance alone lies two standard errors below."""
 
-    One reading after each evaluation, for the suite it belongs to.
+
+def train_eval_gap(history: History, environment: str, limits: Thresholds) -> Reading | None:
+    """Evaluations in a row far below their best, while the training reward rises.
+
+    Far is two standard errors for the second evaluation. The best of many is high by chance too, so
+    with n evaluations before it the margin is that of n such comparisons (Bonferroni). One reading
+    after each evaluation, for the suite it belongs to.
     """
     newest = history.evaluations[-1]
     series = [found for found in history.evaluations if found.name == newest.name]
@@ -114,9 +121,11 @@ def train_eval_gap(history: History, environment: str, limits: Thresholds) -> Re
         return None
     best = series[0]
     below = 0
-    for found in series[1:]:
-        error = math.hypot(best.error, found.error)
-        below = below + 1 if found.mean < best.mean - 2 * error else 0
+    for earlier, found in enumerate(series[1:], 1):
+        margin = NormalDist().inv_cdf(1 - _TWO_ERRORS / earlier) * math.hypot(
+            best.error, found.error
+        )
+        below = below + 1 if found.mean < best.mean - margin else 0
         best = max(best, found, key=lambda one: one.mean)
     rising = slope_score(history.metric("reward_mean")) > 0
     message = (

@@ -292,7 +292,7 @@ RULES = (
             "a task legitimately asks for changes to tests",
         ),
         next=(
-            "read the episodes, then let a judge look at those in details.judge_these",
+            "read the episodes, then let a model judge the best paid: training-gym explain --judge",
             "grade in a fresh sandbox with the original tests; make them read-only",
         ),
         source="ours; text patterns only, deliberately narrow",

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 
 from training_gym.records.health.history import History
 from training_gym.records.health.plays import Play, joined
 from training_gym.records.health.rule import Reading, Rule, graded
 from training_gym.records.health.series import mean, slope_score
-from training_gym.spec.health import Bounds, Thresholds
+from training_gym.spec.health import Thresholds
 
 WINDOW = 5
 """Steps that are looked at together where one step alone holds too few groups."""
@@ -34,13 +35,14 @@ def zero_variance(history: History, environment: str, limits: Thresholds) -> Rea
     top = sum(_reward(group) >= best - 1e-6 and best > worst for group in together.equal_groups)
     equal = max(len(together.equal_groups), 1)
     bounds = limits.zero_variance
-    if best > 0 and mean(together.rewards) >= SOLVED * best and 2 * top >= equal:
-        bounds = Bounds(warning=bounds.warning, critical=math.inf)  # solved is not ill
+    solved = best > 0 and mean(together.rewards) >= SOLVED * best and 2 * top >= equal
     plays = [group[0] for group in together.equal_groups[::-1]]
     message = f"{share:.0%} zero-variance groups ({_split(top, equal, best == worst)})"
     reading = graded(
         share, bounds, message, plays, all_best=top, equal=equal, groups=len(together.groups)
     )
+    if solved and reading.severity is not None:  # not ill, only no longer taught by these tasks
+        return replace(reading, severity="advice")
     if best == worst == 0:
         return Reading(
             share, "every reward so far is zero", "critical", False, 0.0, evidence=reading.evidence

@@ -7,12 +7,12 @@ import io
 import os
 import resource
 import signal
+import site
 import stat
 import sys
-import threading
 import traceback
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 from training_gym.sandboxes.zygote.inside import syscalls as sc
@@ -31,31 +31,73 @@ class ImportState:
     @staticmethod
     def close() -> None:
         """Find nothing any more."""
+        sys.path_importer_cache.clear()
         sys.path[:], sys.meta_path[:], sys.path_hooks[:] = [], [], []
 
     def reopen(self, first: str) -> None:
         """Find modules again, those in `first` before others."""
         sys.path[:] = [first, *(entry for entry in self._path if not entry.startswith("/proc/"))]
         sys.meta_path[:], sys.path_hooks[:] = self._meta, self._hooks
-        sys.path_importer_cache.clear()
 
 
-def become_command(
-    request: dict[str, Any],
-    stdio: tuple[int, int, int],
-    imports: ImportState,
-    confine: Callable[[], None],
-) -> NoReturn:
-    """Never returns: runs what was asked for and exits; `confine` is called before anything."""
+_raw: Any = sys.modules["_signal"]
+"""What `signal` wraps: without enumerations, which are made of a great many objects."""
+_DEFAULTS = tuple(
+    int(number)
+    for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGTERM)
+)
+_REPLACED: list[types.ModuleType] = []
+"""Kept alive: to take the old `__main__` apart would write to memory all over the heap."""
+_AFTER_FORK: list[Callable[[], None]] = []
+"""What preloaded modules want done in a child that will use them: see `preload`."""
+ORDER = 3
+"""Descriptor by which a command that was forked ahead is told what to run."""
+
+
+def preload(names: Iterable[str]) -> None:
+    """Import modules; what they ask to be called after a fork is left to those who use them."""
+    register = os.register_at_fork
+
+    def later(*, after_in_child: Callable[[], None] | None = None, **_: Any) -> None:
+        if after_in_child is not None:
+            _AFTER_FORK.append(after_in_child)
+
+    os.register_at_fork = later
+    try:
+        for name in names:
+            __import__(name)
+    finally:
+        os.register_at_fork = register
+
+
+def use_site() -> None:
+    """What `site` does, but for the host's `.pth` files, which import whatever they like."""
+    sys.path += [folder for folder in site.getsitepackages() if os.path.isdir(folder)]
+    site.setquit()
+    site.setcopyright()
+    site.sethelper()
+
+
+def prepare(stdio: tuple[int, int, int], order: int, confine: Callable[[], None]) -> None:
+    """What does not depend on the command; `confine` is called before anything that matters."""
     os.setsid()
     for target, source in enumerate(stdio):
         os.dup2(source, target)
-    sc.close_from(3)
+    if order < 0:
+        sc.close_range(ORDER)
+    else:
+        if order != ORDER:
+            os.dup2(order, ORDER)
+        sc.close_range(ORDER + 1)
     confine()
-    signal.set_wakeup_fd(-1)
+    _raw.set_wakeup_fd(-1)
     # As any program expects them: process 1 and its interpreter had their own way with these.
-    for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGTERM):
-        signal.signal(number, signal.SIG_DFL)
+    for number in _DEFAULTS:
+        _raw.signal(number, _raw.SIG_DFL)
+
+
+def become_command(request: dict[str, Any], imports: ImportState) -> NoReturn:
+    """Never returns: runs what was asked for and exits. `prepare` came before."""
     if request.get("write"):
         _write_file(request)
     sc.set_dumpable(True)
@@ -99,10 +141,37 @@ def _fail(status: int, message: str) -> NoReturn:
 
 def _run_source(source: str, environment: dict[str, str], imports: ImportState) -> NoReturn:
     """What `python3 -c` does, in this interpreter."""
-    os.environ.clear()
-    os.environ.update(environment)
+    _raw.signal(_DEFAULTS[0], _raw.default_int_handler)
+    use_interpreter(environment, imports)
+    status = 0
+    try:
+        exec(compile(source, "<string>", "exec"), sys.modules["__main__"].__dict__)
+    except SystemExit as ending:
+        status = _exit_status(ending.code)
+    except BaseException:  # noqa: BLE001 (the user's program: whatever it raises is its traceback)
+        traceback.print_exc()
+        status = 1
+    os._exit(_finish(status))
+
+
+def use_interpreter(environment: dict[str, str], imports: ImportState) -> None:
+    """What source in this process will rely on."""
+    for hook in _AFTER_FORK:
+        hook()
+    for name, value in environment.items():
+        os.environ[name] = value
     imports.reopen(os.getcwd())
+
+
+def become_interpreter() -> None:
+    """Streams, arguments, environment and `__main__` as a program finds them, for all forks."""
+    os.environ.clear()
     sys.argv[:] = ["-c"]
+    reader, writer = os.pipe()
+    kept = [os.dup(standard) for standard in range(3)]
+    # Made over pipes, which is what a command will have there: streams remember what cannot seek.
+    for standard, end in enumerate((reader, writer, writer)):
+        os.dup2(end, standard)
     sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)), "utf-8")
     sys.stdout = io.TextIOWrapper(io.BufferedWriter(io.FileIO(1, "w", closefd=False)), "utf-8")
     sys.stderr = io.TextIOWrapper(
@@ -111,21 +180,16 @@ def _run_source(source: str, environment: dict[str, str], imports: ImportState) 
         "backslashreplace",
         line_buffering=True,
     )
+    for standard, old in enumerate(kept):
+        os.dup2(old, standard)
+    for fd in (reader, writer, *kept):
+        os.close(fd)
     for name in ("stdin", "stdout", "stderr"):
         setattr(sys, f"__{name}__", getattr(sys, name))
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     main = types.ModuleType("__main__")
     main.__dict__["__builtins__"] = __builtins__
+    _REPLACED.append(sys.modules["__main__"])
     sys.modules["__main__"] = main
-    status = 0
-    try:
-        exec(compile(source, "<string>", "exec"), main.__dict__)
-    except SystemExit as ending:
-        status = _exit_status(ending.code)
-    except BaseException:  # noqa: BLE001 (the user's program: whatever it raises is its traceback)
-        traceback.print_exc()
-        status = 1
-    os._exit(_finish(status))
 
 
 def _exit_status(code: object) -> int:
@@ -140,7 +204,8 @@ def _exit_status(code: object) -> int:
 def _finish(status: int) -> int:
     """Run exit handlers and flush, as an interpreter that ends does."""
     try:
-        threading._shutdown()  # type: ignore[attr-defined]
+        if "threading" in sys.modules:
+            sys.modules["threading"]._shutdown()
         atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()

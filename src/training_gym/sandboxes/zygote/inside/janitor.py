@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import time
 from collections.abc import Callable, Iterable
 from typing import NoReturn
+
+from training_gym.sandboxes.zygote.inside import folders
 
 _PATIENCE_S = 60.0
 
@@ -40,7 +41,7 @@ class Janitor:
             while True:
                 os.waitpid(-1, 0)
         if owner_ended():
-            shutil.rmtree(self._folder, ignore_errors=True, dir_fd=self._home)
+            folders.remove(self._folder, self._home)
             self._remove_cgroups()
         os._exit(0)
 

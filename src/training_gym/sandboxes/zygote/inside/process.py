@@ -12,59 +12,35 @@ from functools import partial
 from typing import Any
 
 from training_gym.sandboxes.zygote.inside import frames
+from training_gym.sandboxes.zygote.inside.ahead import Child
 from training_gym.sandboxes.zygote.inside.loop import Loop
 
 _PIECE = 1 << 16
 Send = Callable[[bytes], None]
-Child = Callable[[tuple[int, int, int]], None]
 Ended = Callable[["Running", dict[str, Any]], None]
 
 
-def begin(
-    loop: Loop, channel: int, request: dict[str, Any], child: Child, send: Send, ended: Ended
-) -> Running:
-    """Fork a child that becomes the command."""
-    in_reader, in_writer = os.pipe()
-    out_reader, out_writer = os.pipe()
-    err_reader, err_writer = os.pipe()
-    try:
-        pid = os.fork()
-    except OSError:
-        for fd in (in_reader, in_writer, out_reader, out_writer, err_reader, err_writer):
-            os.close(fd)
-        raise
-    if pid == 0:
-        try:
-            child((in_reader, out_writer, err_writer))
-        finally:
-            os._exit(126)
-    for fd in (in_reader, out_writer, err_writer):
-        os.close(fd)
-    return Running(loop, channel, request, pid, (in_writer, out_reader, err_reader), send, ended)
-
-
 class Running:
-    """A command between its fork and its end."""
+    """A command between its beginning and its end."""
 
     def __init__(
         self,
         loop: Loop,
         channel: int,
         request: dict[str, Any],
-        pid: int,
-        pipes: tuple[int, int, int],
+        child: Child,
         send: Send,
         ended: Ended,
     ) -> None:
-        """`pipes`: our ends of stdin, stdout, stderr."""
+        """`child` knows what to run."""
         self.channel = channel
-        self.pid = pid
+        self.pid = child.pid
         self.background = bool(request.get("background"))
         self.is_foreground = not self.background and not request.get("write")
         """Whether what it leaves behind is to be ended with it."""
         self._loop, self._send, self._ended = loop, send, ended
         self._keep, self._allowed = request["keep"], request["allowed"]
-        self._stdin, *outputs = pipes
+        self._stdin, *outputs = child.stdio
         self._outputs = dict(zip(outputs, (frames.STDOUT, frames.STDERR), strict=True))
         self._written = {frames.STDOUT: 0, frames.STDERR: 0}
         self._open = set(outputs)
@@ -72,8 +48,8 @@ class Running:
         self._stdin_ends = False
         self._failure: str | None = None
         self._began = time.monotonic()
-        self._handle = os.pidfd_open(pid)
-        for fd in pipes:
+        self._handle = child.handle
+        for fd in child.stdio:
             os.set_blocking(fd, False)
         for fd in outputs:
             loop.on_readable(fd, partial(self._read, fd))

@@ -129,11 +129,18 @@ def _only_families(call: int, families: tuple[int, ...]) -> list[Instruction]:
     return [(_EQUAL, 0, len(body), call), *body]
 
 
-def install(filter_program: bytes) -> None:
-    """Put this process and all it will start under the filter, for ever."""
-    syscalls.forbid_new_privileges()
-    buffer = ctypes.create_string_buffer(filter_program, len(filter_program))
-    header = struct.pack("HxxxxxxP", len(filter_program) // 8, ctypes.addressof(buffer))
-    zero = ctypes.c_ulong(0)
-    result = syscalls.libc.prctl(22, ctypes.c_ulong(2), header, zero, zero)
-    syscalls.checked(result, "seccomp")
+class Filter:
+    """A program laid out in memory as the kernel takes it: once, for all that are forked later."""
+
+    def __init__(self, filter_program: bytes) -> None:
+        """Not yet in force."""
+        self._buffer = ctypes.create_string_buffer(filter_program, len(filter_program))
+        count, address = len(filter_program) // 8, ctypes.addressof(self._buffer)
+        header = ctypes.create_string_buffer(struct.pack("HxxxxxxP", count, address), 16)
+        self._header, self._address = header, ctypes.addressof(header)
+
+    def install(self) -> None:
+        """Put this process and all it will start under the filter, for ever."""
+        syscalls.forbid_new_privileges()
+        result = syscalls.libc.prctl(22, 2, self._address, 0, 0)
+        syscalls.checked(result, "seccomp")

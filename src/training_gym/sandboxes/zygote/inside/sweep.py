@@ -76,7 +76,7 @@ class Sweep:
         command = os.fork()
         if command == 0:
             become()
-        sc.close_from(3)
+        sc.close_range(3)
         signal.signal(signal.SIGTERM, lambda *_: os.kill(command, signal.SIGKILL))
         status = 0
         while True:

@@ -18,10 +18,16 @@ BIND, RECURSIVE, PRIVATE = 4096, 16384, 1 << 18
 DETACH = 2
 
 IS_X86 = platform.machine() == "x86_64"
-_PIVOT_ROOT, _CAPGET, _CAPSET, _CLONE = (155, 125, 126, 56) if IS_X86 else (41, 90, 91, 220)
+_PIVOT_ROOT, _CAPSET, _CLONE = (155, 126, 56) if IS_X86 else (41, 91, 220)
 _CLOSE_RANGE, _OPENAT2 = 436, 437
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_KEEPCAPS = 1, 4, 8
-_PR_CAPBSET_DROP, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT = 24, 36, 38, 47
+(
+    _PR_CAPBSET_READ,
+    _PR_CAPBSET_DROP,
+    _PR_SET_CHILD_SUBREAPER,
+    _PR_SET_NO_NEW_PRIVS,
+    _PR_CAP_AMBIENT,
+) = 23, 24, 36, 38, 47
 _CAP_HEADER = struct.pack("II", 0x20080522, 0)
 _SIGCHLD = 17
 
@@ -37,9 +43,15 @@ libc.mount.argtypes = [
     ctypes.c_ulong,
     ctypes.c_char_p,
 ]
+libc.prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
 # Keeps the interpreter's lock: the child of a clone must find it held, as after fork().
 _libc_locked = ctypes.PyDLL(None, use_errno=True)
 _libc_locked.syscall.restype = ctypes.c_long
+_clone = _libc_locked.syscall
+# Looked up once, here: a child that did so would write to memory it shares with its parent.
+_before_fork: Any = ctypes.pythonapi.PyOS_BeforeFork
+_after_fork_parent: Any = ctypes.pythonapi.PyOS_AfterFork_Parent
+_after_fork_child: Any = ctypes.pythonapi.PyOS_AfterFork_Child
 
 
 def checked(result: int, what: str) -> int:
@@ -104,9 +116,7 @@ def change_root(folder: str) -> None:
 
 def prctl(option: int, value: int = 0) -> int:
     """Change one attribute of this process."""
-    zero = ctypes.c_ulong(0)
-    result = libc.prctl(option, ctypes.c_ulong(value), zero, zero, zero)
-    return checked(result, f"prctl {option}")
+    return checked(libc.prctl(option, value, 0, 0, 0), f"prctl {option}")
 
 
 def die_with_parent() -> None:
@@ -129,61 +139,59 @@ def forbid_new_privileges() -> None:
     prctl(_PR_SET_NO_NEW_PRIVS, 1)
 
 
+def _last_capability() -> int:
+    number = 0
+    while libc.prctl(_PR_CAPBSET_READ, number + 1, 0, 0, 0) >= 0:
+        number += 1
+    return number
+
+
+def _sets(effective: int, permitted: int) -> bytes:
+    """Capability sets as capset(2) takes them, nothing inheritable."""
+    low = 0xFFFFFFFF
+    return struct.pack(
+        "6I", effective & low, permitted & low, 0, effective >> 32, permitted >> 32, 0
+    )
+
+
+_CAPABILITIES = range(_last_capability() + 1)
+_ALL = _sets((1 << len(_CAPABILITIES)) - 1, (1 << len(_CAPABILITIES)) - 1)
+
+
 def become(uid: int, gid: int) -> None:
-    """Change user, keeping the capabilities held in this user namespace."""
+    """Change user, keeping all capabilities, which whoever made a user namespace has there."""
     prctl(_PR_SET_KEEPCAPS, 1)
     os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)
-    _, permitted, inheritable, _, permitted2, inheritable2 = _capabilities()
-    _set_capabilities(permitted, permitted, inheritable, permitted2, permitted2, inheritable2)
+    checked(libc.syscall(_CAPSET, _CAP_HEADER, _ALL), "capset")
 
 
 def keep_capabilities(wanted: tuple[int, ...] = ()) -> None:
     """Drop all capabilities but these, for ever."""
-    for number in range(64):
-        if number not in wanted and libc.prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(number)) < 0:
-            break
-    libc.prctl(_PR_CAP_AMBIENT, ctypes.c_ulong(4), 0, 0, 0)
+    drop = libc.prctl
+    for number in _CAPABILITIES:
+        if number not in wanted:
+            drop(_PR_CAPBSET_DROP, number, 0, 0, 0)
+    drop(_PR_CAP_AMBIENT, 4, 0, 0, 0)
     mask = sum(1 << number for number in wanted)
-    _set_capabilities(mask, mask, 0, 0, 0, 0)
+    checked(libc.syscall(_CAPSET, _CAP_HEADER, _sets(mask, mask)), "capset")
 
 
-def _capabilities() -> tuple[int, ...]:
-    data = ctypes.create_string_buffer(24)
-    checked(libc.syscall(_CAPGET, _CAP_HEADER, data), "capget")
-    return struct.unpack("6I", data.raw)
-
-
-def _set_capabilities(*words: int) -> None:
-    checked(libc.syscall(_CAPSET, _CAP_HEADER, struct.pack("6I", *words)), "capset")
-
-
-def close_from(first: int) -> None:
-    """Close every descriptor from `first` on."""
-    checked(
-        libc.syscall(_CLOSE_RANGE, ctypes.c_uint(first), ctypes.c_uint(0xFFFFFFFF), 0),
-        "close_range",
-    )
-
-
-def close_from_except(first: int, kept: int) -> None:
-    """Close every descriptor from `first` on but one."""
-    for low, high in ((first, kept - 1), (kept + 1, 0xFFFFFFFF)):
-        checked(
-            libc.syscall(_CLOSE_RANGE, ctypes.c_uint(low), ctypes.c_uint(high), 0), "close_range"
-        )
+def close_range(first: int, last: int = 0xFFFFFFFF) -> None:
+    """Close every descriptor from `first` to `last`."""
+    call = libc.syscall(_CLOSE_RANGE, ctypes.c_uint(first), ctypes.c_uint(last), 0)
+    checked(call, "close_range")
 
 
 def clone(flags: int) -> int:
     """fork() into new namespaces in one call. The caller must have no other threads."""
-    api: Any = ctypes.pythonapi
-    api.PyOS_BeforeFork()
-    result: int = _libc_locked.syscall(_CLONE, ctypes.c_ulong(flags | _SIGCHLD), 0, 0, 0, 0)
+    _before_fork()
+    result: int = _clone(_CLONE, ctypes.c_ulong(flags | _SIGCHLD), 0, 0, 0, 0)
     if result == 0:
-        api.PyOS_AfterFork_Child()
+        _after_fork_child()
         return 0
     number = ctypes.get_errno()
-    api.PyOS_AfterFork_Parent()
+    _after_fork_parent()
     if result < 0:
         raise OSError(number, f"clone: {os.strerror(number)}")
     return result

@@ -12,12 +12,13 @@ The zygote pivots into a tiny tree on tmpfs, because each sandbox starts with a 
 
 from __future__ import annotations
 
+import contextlib
 import os
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from training_gym.sandboxes.zygote.inside import folders
 from training_gym.sandboxes.zygote.inside import syscalls as sc
 
 WORKSPACE = "/workspace"
@@ -117,14 +118,12 @@ def _build_skeleton(programs: Sequence[str], lower: str) -> None:
 
 def _copy_public(source: str, target: str) -> None:
     """Copy what every user of the host may read; anything else, and what is absent, is left out."""
-    try:
+    with contextlib.suppress(OSError):
         os.makedirs(os.path.dirname(target), exist_ok=True)
-        if os.path.isdir(source):
-            shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
-        elif os.stat(source).st_mode & 0o004:
-            shutil.copy(source, target)
-    except (OSError, shutil.Error):
-        return
+        # What a link leads to: the sandbox may not see the place.
+        place = os.path.realpath(source)
+        if os.path.isdir(place) or os.stat(place).st_mode & 0o004:
+            folders.copy(place, target)
 
 
 def _make_like(source: str, place: str) -> None:
@@ -148,56 +147,55 @@ def _build_devices(dev: str) -> None:
     sc.mount(None, dev, None, sc.REMOUNT | sc.BIND | sc.RDONLY | sc.NOSUID)
 
 
-@dataclass(frozen=True)
-class Box:
-    """What one sandbox's tree is made of."""
-
-    disk_mb: int
-    files: int
-    layers: tuple[str, ...]
-    """Snapshots in the store to start from, the newest first."""
-    terminals: bool = True
-
-
-def build_sandbox_tree(boot: Boot, box: Box) -> tuple[int, list[str]]:
+def build_sandbox_tree(
+    boot: Boot, disk_mb: int, files: int, layers: Sequence[str]
+) -> tuple[int, list[str]]:
     """Enter the sandbox's own tree; the caller is root in new user and mount namespaces.
+
+    Args:
+        boot: What the zygote was started for.
+        disk_mb: What may be written, MiB.
+        files: How many may be made.
+        layers: Snapshots in the store to start from, the newest first.
 
     Returns a descriptor of the folder holding the writable layer, and what had to be left out.
     """
     missing: list[str] = []
-    limits = f"size={box.disk_mb}m,nr_inodes={box.files},mode=755"
+    limits = f"size={disk_mb}m,nr_inodes={files},mode=755"
     sc.mount("tmpfs", "/run/box", "tmpfs", sc.NOSUID | sc.NODEV, limits)
-    for name in ("upper", "work", "root"):
-        os.mkdir(f"/run/box/{name}")
+    for name in ("/run/box/upper", "/run/box/work", "/run/box/root"):
+        os.mkdir(name)
     state = os.open("/run/box", os.O_RDONLY | os.O_DIRECTORY)
-    lower = ":".join([*(f"/run/store/{layer}" for layer in box.layers), "/run/lower"])
-    _prepare_upper(boot, "/run/box/upper", fresh=not box.layers)
+    _prepare_upper(boot, "/run/box/upper", fresh=not layers)
     root = "/run/box/root"
+    lower = ":".join([*(f"/run/store/{layer}" for layer in layers), "/run/lower"])
     options = f"lowerdir={lower},upperdir=/run/box/upper,workdir=/run/box/work,userxattr"
     sc.mount("overlay", root, "overlay", sc.NOSUID | sc.NODEV, options)
     if not boot.image:
         for folder in boot.programs:
-            sc.bind(folder, root + folder, recursive=True)
+            sc.mount(folder, root + folder, None, sc.BIND | sc.RECURSIVE)
     for number, (_, target) in enumerate(boot.mounts):
-        sc.bind(f"/run/mount/{number}", root + target, recursive=True)
-    sc.bind("/dev", f"{root}/dev", recursive=True)
-    if box.terminals:
-        _mount_optional("devpts", f"{root}/dev/pts", "newinstance,ptmxmode=0666", missing)
-    if not _mount_optional("proc", f"{root}/proc", "", missing):
+        sc.mount(f"/run/mount/{number}", root + target, None, sc.BIND | sc.RECURSIVE)
+    sc.mount("/dev", "/run/box/root/dev", None, sc.BIND | sc.RECURSIVE)
+    _mount_optional("devpts", "/run/box/root/dev/pts", "newinstance,ptmxmode=0666", missing)
+    if not _mount_optional("proc", "/run/box/root/proc", "", missing):
         # Inside a container /proc may be masked. Go without; never show the outer one.
-        sc.mount("tmpfs", f"{root}/proc", "tmpfs", sc.RDONLY | sc.NOSUID, "size=4k")
+        sc.mount("tmpfs", "/run/box/root/proc", "tmpfs", sc.RDONLY | sc.NOSUID, "size=4k")
     sc.change_root(root)
     return state, missing
 
 
 def _prepare_upper(boot: Boot, upper: str, *, fresh: bool) -> None:
     """Folders that every sandbox needs and an image may lack; made in the writable layer."""
-    needed = ["/tmp", "/var/tmp", WORKSPACE] if fresh else []
-    needed += ["/proc", "/dev", *(target for _, target in boot.mounts)] if boot.image else []
-    for folder in needed:
+    if fresh:
+        for folder, mode in (("/tmp", 0o1777), ("/var", 0o755), ("/var/tmp", 0o1777)):
+            os.mkdir(upper + folder)
+            os.chmod(upper + folder, mode)
+        os.mkdir(upper + WORKSPACE)
+    if not boot.image and not boot.mounts:
+        return
+    for folder in ["/proc", "/dev", *(target for _, target in boot.mounts)] if boot.image else []:
         os.makedirs(upper + folder, exist_ok=True)
-        if folder.endswith("tmp"):
-            os.chmod(upper + folder, 0o1777)
     for number, (_, target) in enumerate(boot.mounts):
         _make_like(f"/run/mount/{number}", upper + target)
 
