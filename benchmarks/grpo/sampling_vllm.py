@@ -15,8 +15,8 @@ os.environ.update(
     OMP_NUM_THREADS=str(THREADS),
 )
 
-from shapes import GROUP, SHAPES, peak_memory_gib, prompts, tell, wait_for_turn
-from vllm import LLM, SamplingParams
+from shapes import GROUP, SHAPES, peak_memory_gib, prompts, tell, wait_for_turn  # noqa: E402
+from vllm import LLM, SamplingParams  # noqa: E402
 
 
 def main(model: str, shape_name: str) -> None:

@@ -155,8 +155,8 @@ class SlotLayout:
     ) -> torch.Tensor:
         """See `Layout`."""
         if self.is_decode:
-            rows = (part[0].transpose(0, 1) for part in (query, key, value))
-            return self.decode(*rows, options).transpose(0, 1).unsqueeze(0)
+            queries, keys, values = (part[0].transpose(0, 1) for part in (query, key, value))
+            return self.decode(queries, keys, values, options).transpose(0, 1).unsqueeze(0)
         outputs = []
         offset = 0
         for index, (row, start, length) in enumerate(

@@ -94,16 +94,16 @@ class Decoder:
         num_rows, num_heads, num_key_heads = len(hidden), self._num_heads, self._num_key_heads
         mixed = layer.query_key_value(_normalised(hidden, layer.input_norm))
         mixed = mixed.view(num_rows, num_heads + 2 * num_key_heads, -1)
-        rotated, value = mixed.split([num_heads + num_key_heads, num_key_heads], dim=1)
+        rotated, value = torch.split(mixed, [num_heads + num_key_heads, num_key_heads], dim=1)
         if layer.query_norm is not None and layer.key_norm is not None:
-            query, key = rotated.split([num_heads, num_key_heads], dim=1)
+            query, key = torch.split(rotated, [num_heads, num_key_heads], dim=1)
             parts = [_normalised(query, layer.query_norm), _normalised(key, layer.key_norm)]
             rotated = torch.cat(parts, dim=1)
         if layer.rotates:
             cos, signed_sin = rotation
             swapped = torch.roll(rotated, rotated.shape[-1] // 2, dims=-1)
             rotated = torch.addcmul(rotated * cos, swapped, signed_sin)
-        query, key = rotated.split([num_heads, num_key_heads], dim=1)
+        query, key = torch.split(rotated, [num_heads, num_key_heads], dim=1)
         attended = layout.decode(query, key, value, layer.options)
         hidden = layer.output.plus(attended.reshape(num_rows, -1), hidden)
         normed = _normalised(hidden, layer.inner_norm)

@@ -25,13 +25,14 @@ class RootMeanSquareNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.Tensor:
         """See the class."""
-        squares = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_()
+        squares: torch.Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_()
         scale = squares.div_(x.shape[-1]).add_(epsilon).rsqrt_()
         ctx.save_for_backward(x, weight, scale)
-        return (x * scale).mul_(weight)
+        result: torch.Tensor = (x * scale).mul_(weight)
+        return result
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
         """See the class."""
         x, weight, scale = ctx.saved_tensors
         normed = x * scale
@@ -54,7 +55,7 @@ class GatedUnit(torch.autograd.Function):
         return F.silu(gate).mul_(up)
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
         """See the class."""
         gate, up = ctx.saved_tensors
         of_gate = torch.ops.aten.silu_backward(gradient * up, gate)
@@ -73,7 +74,7 @@ class GatedProjection(torch.autograd.Function):
         return F.linear(F.silu(gate).mul_(up), weight)
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
         """See the class."""
         gate, up, weight = ctx.saved_tensors
         activated = F.silu(gate)
@@ -107,7 +108,7 @@ def _gated(module: Any, x: torch.Tensor) -> torch.Tensor:
     gate, up, down = module.gate_proj(x), module.up_proj(x), module.down_proj
     result: torch.Tensor
     if type(down) is torch.nn.Linear and down.bias is None:
-        result = GatedProjection.apply(gate, up, down.weight)  # type: ignore[no-untyped-call]
+        result = GatedProjection.apply(gate, up, down.weight)
     else:  # an adapter needs its own input
         result = down(GatedUnit.apply(gate, up))  # type: ignore[no-untyped-call]
     return result

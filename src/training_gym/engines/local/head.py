@@ -68,7 +68,7 @@ class TargetLogprobs(torch.autograd.Function):
         chosen = targets.unsqueeze(1)
         picked, totals = logits.gather(1, chosen), []
         start = 0
-        for block in logits.split(CACHED_ROWS):
+        for block in torch.split(logits, CACHED_ROWS):
             top = block.amax(dim=1, keepdim=True)
             picked[start : start + len(block)].sub_(top)
             totals.append(block.sub_(top).exp_().sum(dim=1, keepdim=True))
@@ -77,7 +77,7 @@ class TargetLogprobs(torch.autograd.Function):
         return (picked - torch.log(ctx.totals)).squeeze(1)
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
         """See the class; runs once."""
         gradient = gradient.unsqueeze(1)
         of_logits = ctx.weights.mul_(-gradient / ctx.totals)

@@ -22,10 +22,11 @@ _OPS: Any = torch.ops.mkldnn
 
 def available(weight: torch.Tensor) -> bool:
     """Whether weights like this one can be packed: float32 on a CPU that has oneDNN."""
+    with_one_dnn: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     return (
         weight.device.type == "cpu"
         and weight.dtype == torch.float32
-        and torch.backends.mkldnn.is_available()
+        and with_one_dnn
         and hasattr(_OPS, "_reorder_linear_weight")
         and hasattr(_OPS, "_linear_pointwise")
     )
