@@ -7,7 +7,8 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from training_gym.records.index.columns import rollup, row_numbers
+from training_gym.records.index.columns import row_numbers
+from training_gym.records.index.rollups import rollup
 
 
 @dataclass(frozen=True)

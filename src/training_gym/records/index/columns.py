@@ -16,7 +16,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from training_gym.records.index.decode import as_number
+from training_gym.records.index.metric_lines import MetricLine, metric_line
+from training_gym.records.index.rollups import rollups
 
 CHUNK = 4096
 FOLD_AT = 512
@@ -25,10 +26,23 @@ AXES = ("~seq", "~time", "~batch", "~optimizer_step", "~policy_version", "~token
 """Columns that no metric can be called: `~tokens` counts sampled tokens of the lane so far."""
 TOKENS = ("sampled_tokens", "target_tokens")
 """Metrics that say how many tokens a record is about; the first that is there counts."""
-_ENVELOPE = ("seq", "time", "batch", "optimizer_step", "policy_version")
 
-Row = tuple[tuple[str, ...], Sequence[float]]
-"""Names and values of one record, those of `AXES` first."""
+
+@dataclass
+class _Block:
+    """Rows of the same columns, one after another in `data`."""
+
+    names: tuple[str, ...]
+    """Those of `AXES` first."""
+    rows: list[int] = field(default_factory=list)
+    data: array[float] = field(default_factory=lambda: array("d"))
+
+    def row(self, place: int) -> array[float]:
+        width = len(self.names)
+        return self.data[place * width : (place + 1) * width]
+
+    def column(self, place: int) -> array[float]:
+        return self.data[place :: len(self.names)]
 
 
 @dataclass
@@ -39,27 +53,40 @@ class _Lane:
     num_rows: int
     last_seq: int
     tokens: float
-    rows: list[Row] = field(default_factory=list)
-    shapes: dict[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)
-    """Names of a record's metrics, and the same behind those of `AXES`."""
+    added: int = 0
+    blocks: dict[tuple[str, ...], tuple[_Block, int | None]] = field(default_factory=dict)
+    """By the names of a record's metrics; beside each the place of its tokens among these."""
+
+    def add(self, line: MetricLine) -> None:
+        """Add a record; one that is found again counts once."""
+        if line.seq <= self.last_seq:
+            return
+        known = self.blocks.get(line.names)
+        if known is None:
+            counted = next((line.names.index(name) for name in TOKENS if name in line.names), None)
+            known = self.blocks[line.names] = _Block((*AXES, *line.names)), counted
+        block, counted = known
+        if counted is not None and math.isfinite(line.values[counted]):
+            self.tokens += line.values[counted]
+        block.rows.append(self.num_rows + self.added)
+        block.data.extend((*line.envelope, self.tokens, *line.values))
+        self.last_seq = line.seq
+        self.added += 1
 
 
-def take_in(connection: sqlite3.Connection, records: Iterable[dict[str, Any]]) -> None:
+def take_in(connection: sqlite3.Connection, records: Iterable[MetricLine | dict[str, Any]]) -> None:
     """Add metric records; one that is found again counts once."""
     lanes: dict[tuple[str, int], _Lane] = {}
     for record in records:
-        values = record.get("values")
-        if not isinstance(values, dict):
+        line = record if isinstance(record, MetricLine) else metric_line(record)
+        if line is None:
             continue
-        key = (str(record["writer"]), int(record["attempt"]))
-        lane = lanes.get(key)
+        lane = lanes.get(line[:2])
         if lane is None:
-            lane = lanes[key] = _lane(connection, *key)
-        if record["seq"] > lane.last_seq:
-            lane.last_seq = record["seq"]
-            lane.rows.append(_row(record, values, lane))
+            lane = lanes[line[:2]] = _lane(connection, line.writer, line.attempt)
+        lane.add(line)
     for lane in lanes.values():
-        _add(connection, lane)
+        _keep(connection, lane)
 
 
 def ids_of(connection: sqlite3.Connection, names: Iterable[str]) -> dict[str, int]:
@@ -86,76 +113,57 @@ def _lane(connection: sqlite3.Connection, writer: str, attempt: int) -> _Lane:
     return _Lane(int(made.lastrowid or 0), 0, -1, 0.0)
 
 
-def _row(record: dict[str, Any], values: dict[str, Any], lane: _Lane) -> Row:
-    for name in TOKENS:
-        if name in values:
-            number = as_number(values[name])
-            lane.tokens += number if math.isfinite(number) else 0.0
-            break
-    envelope = [_float(record.get(name)) for name in _ENVELOPE]
-    own = tuple(values)
-    names = lane.shapes.get(own)
-    if names is None:
-        names = lane.shapes[own] = (*AXES, *own)
-    return names, [*envelope, lane.tokens, *values.values()]
-
-
-def _float(value: Any) -> float:
-    return math.nan if value is None else as_number(value)
-
-
-def _add(connection: sqlite3.Connection, lane: _Lane) -> None:
+def _keep(connection: sqlite3.Connection, lane: _Lane) -> None:
     """Keep the rows, folded where enough have come together."""
     waiting = connection.execute(
         "SELECT COUNT(*) FROM recent WHERE lane = ?", (lane.id,)
     ).fetchone()[0]
-    if waiting + len(lane.rows) >= FOLD_AT:
-        first, rows = lane.num_rows - waiting, _waiting(connection, lane.id) + lane.rows
-        _fold(connection, lane.id, first, rows)
+    blocks = [block for block, _ in lane.blocks.values()]
+    if waiting + lane.added >= FOLD_AT:
+        _fold(connection, lane.id, _waiting(connection, lane.id) + blocks)
         connection.execute("DELETE FROM recent WHERE lane = ?", (lane.id,))
     else:
-        names = ids_of(connection, {name for row in lane.rows for name in row[0]})
-        connection.executemany(
-            "INSERT INTO recent (lane, row, names, data) VALUES (?, ?, ?, ?)",
-            [
-                (
-                    lane.id,
-                    lane.num_rows + index,
-                    array("i", [names[name] for name in row_names]).tobytes(),
-                    doubles(values).tobytes(),
-                )
-                for index, (row_names, values) in enumerate(lane.rows)
-            ],
-        )
+        _let_wait(connection, lane.id, blocks)
     connection.execute(
         "UPDATE lanes SET num_rows = ?, last_seq = ?, tokens = ? WHERE id = ?",
-        (lane.num_rows + len(lane.rows), lane.last_seq, lane.tokens, lane.id),
+        (lane.num_rows + lane.added, lane.last_seq, lane.tokens, lane.id),
     )
 
 
-def _waiting(connection: sqlite3.Connection, lane: int) -> list[Row]:
-    """The rows in `recent`, oldest first, which always follow those in chunks."""
+def _let_wait(connection: sqlite3.Connection, lane: int, blocks: list[_Block]) -> None:
+    rows: list[tuple[int, int, bytes, bytes]] = []
+    for block in blocks:
+        ids = ids_of(connection, block.names)
+        names = array("i", [ids[name] for name in block.names]).tobytes()
+        for place, number in enumerate(block.rows):
+            rows.append((lane, number, names, block.row(place).tobytes()))
+    connection.executemany(
+        "INSERT INTO recent (lane, row, names, data) VALUES (?, ?, ?, ?)",
+        sorted(rows, key=lambda row: row[1]),
+    )
+
+
+def _waiting(connection: sqlite3.Connection, lane: int) -> list[_Block]:
+    """The rows in `recent`, which always precede new ones and follow those in chunks."""
     by_id: dict[int, str] = dict(connection.execute("SELECT id, name FROM names"))
-    return [
-        (tuple(by_id[number] for number in array("i", names)), array("d", data))
-        for names, data in connection.execute(
-            "SELECT names, data FROM recent WHERE lane = ? ORDER BY row", (lane,)
-        )
-    ]
+    blocks: dict[bytes, _Block] = {}
+    for row, names, data in connection.execute(
+        "SELECT row, names, data FROM recent WHERE lane = ? ORDER BY row", (lane,)
+    ):
+        if names not in blocks:
+            blocks[names] = _Block(tuple(by_id[number] for number in array("i", names)))
+        blocks[names].rows.append(row)
+        blocks[names].data.frombytes(data)
+    return list(blocks.values())
 
 
-def _fold(connection: sqlite3.Connection, lane: int, first: int, rows: list[Row]) -> None:
+def _fold(connection: sqlite3.Connection, lane: int, blocks: list[_Block]) -> None:
     """Turn rows into columns and append each to its chunks."""
-    by_names: dict[tuple[str, ...], tuple[list[int], list[Sequence[float]]]] = {}
-    for number, (names, values) in enumerate(rows, first):
-        numbers, kept = by_names.setdefault(names, ([], []))
-        numbers.append(number)
-        kept.append(values)
     found: dict[str, list[tuple[Sequence[int], array[float]]]] = {}
-    for names, (listed, kept) in by_names.items():
-        rows_of = _as_range(listed)
-        for name, column in zip(names, zip(*kept, strict=True), strict=True):
-            found.setdefault(name, []).append((rows_of, doubles(column)))
+    for block in blocks:
+        rows = _as_range(block.rows)
+        for place, name in enumerate(block.names):
+            found.setdefault(name, []).append((rows, block.column(place)))
     ids = ids_of(connection, found)
     for name, parts in found.items():
         at, data = parts[0] if len(parts) == 1 else _merged(parts)
@@ -179,8 +187,15 @@ def _merged(
     parts: list[tuple[Sequence[int], array[float]]],
 ) -> tuple[Sequence[int], array[float]]:
     """A metric that came in records of different shapes, by row."""
-    pairs = sorted(pair for numbers, data in parts for pair in zip(numbers, data, strict=True))
-    return [number for number, _ in pairs], array("d", [value for _, value in pairs])
+    parts = sorted(parts, key=lambda part: part[0][0])
+    rows: Sequence[int] = parts[0][0]
+    data = parts[0][1]
+    for numbers, values in parts[1:]:
+        if rows[-1] > numbers[0]:  # they alternate
+            pairs = sorted(pair for part in parts for pair in zip(*part, strict=True))
+            return [number for number, _ in pairs], array("d", [value for _, value in pairs])
+        rows, data = _joined(rows, numbers), data + values
+    return rows, data
 
 
 def _append(
@@ -205,7 +220,7 @@ def _append(
             data = array("d", last[4]) + data
     for start in range(0, len(data), CHUNK):
         rows, part = numbers[start : start + CHUNK], data[start : start + CHUNK]
-        whole = len(part) == CHUNK
+        by_256, by_16 = rollups(part) if len(part) == CHUNK else (None, None)
         connection.execute(
             "INSERT OR REPLACE INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
@@ -214,8 +229,8 @@ def _append(
                 chunk,
                 len(part),
                 rows[0],
-                rollup(part, 256).tobytes() if whole else None,
-                rollup(part, 16).tobytes() if whole else None,
+                None if by_256 is None else by_256.tobytes(),
+                None if by_16 is None else by_16.tobytes(),
                 _stored_rows(rows),
                 part.tobytes(),
             ),
@@ -233,38 +248,3 @@ def _stored_rows(rows: Sequence[int]) -> bytes | None:
 def row_numbers(first: int, count: int, stored: bytes | None) -> Sequence[int]:
     """Rows of a chunk's points."""
     return range(first, first + count) if stored is None else array("q", stored)
-
-
-def rollup(data: Sequence[float], size: int) -> array[float]:
-    """Minima, maxima and means of every `size` values, one after another.
-
-    Means are of the finite values; NaN where there is none. Extremes leave out NaN only.
-    """
-    if len(data) % size == 0 and math.isfinite(sum(data)):
-        parts = list(zip(*[iter(data)] * size, strict=True))
-        means = (total / size for total in map(sum, parts))
-        return array("d", map(min, parts)) + array("d", map(max, parts)) + array("d", means)
-    low, high, mean = array("d"), array("d"), array("d")
-    for start in range(0, len(data), size):
-        part = data[start : start + size]
-        total = sum(part)
-        if math.isfinite(total):
-            low.append(min(part))
-            high.append(max(part))
-            mean.append(total / len(part))
-        else:
-            numbers = [value for value in part if value == value]
-            finite = [value for value in numbers if math.isfinite(value)]
-            low.append(min(numbers, default=math.nan))
-            high.append(max(numbers, default=math.nan))
-            mean.append(math.fsum(finite) / len(finite) if finite else math.nan)
-    return low + high + mean
-
-
-def doubles(values: Iterable[Any]) -> array[float]:
-    """Recorded numbers as doubles; `"NaN"` and its kin are what they say, the rest is NaN."""
-    kept = values if isinstance(values, Sequence) else list(values)
-    try:
-        return array("d", kept)
-    except (TypeError, OverflowError):
-        return array("d", [as_number(value) for value in kept])

@@ -7,12 +7,10 @@ reader, so both give the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from importlib.util import find_spec
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from training_gym.records.index.decode import number_or_none
-from training_gym.records.run_directory import SCHEMA_VERSION
 from training_gym.spec.episodes import OutcomeStatus
 
 if TYPE_CHECKING:
@@ -117,12 +115,3 @@ def _preview(messages: Sequence[dict[str, Any]]) -> str:
 def preview_of(text: str) -> str:
     """The beginning of an answer, as lists show it."""
     return text[:PREVIEW].encode(errors="replace").decode()
-
-
-def quick_reader() -> Callable[[bytes], EpisodeHead | None]:
-    """A function from a line to its head; None: the standard reader must look at it."""
-    if SCHEMA_VERSION != 1 or find_spec("msgspec") is None:
-        return lambda line: None
-    from training_gym.records.index.typed_lines import quick_head
-
-    return quick_head

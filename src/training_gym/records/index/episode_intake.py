@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import sqlite3
 from collections.abc import Collection, Sequence
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from training_gym.records.index.decode import number_or_none
+from training_gym.records.index.decode import compact, number_or_none
 from training_gym.records.index.episode_heads import TRAIN, EpisodeHead, head_of
 from training_gym.records.index.sampled import SidecarReader
 from training_gym.records.index.schema import COMPONENT_COLUMNS
@@ -232,5 +231,5 @@ def _row(
 
 
 def _texts(head: EpisodeHead) -> tuple[str, str, str]:
-    components = json.dumps(head.components) if head.components else ""
+    components = compact(head.components) if head.components else ""
     return head.reason, components, head.preview

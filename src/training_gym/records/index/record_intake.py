@@ -6,7 +6,7 @@ import re
 import sqlite3
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from training_gym.records.index.decode import compact, number_or_none
 from training_gym.records.index.stream_values import LogLevel
@@ -51,6 +51,31 @@ _SPAN = (
 )
 
 
+class SpanRow(NamedTuple):
+    """A span, or the beginning of one, as `_SPAN` stores it."""
+
+    writer: str
+    attempt: int
+    seq: int
+    lane: str
+    name: str
+    start: float
+    stop: float | None
+    """None: it has only begun; a record of the same `key` will close it."""
+    batch: int | None
+    optimizer_step: int | None
+    key: str | None
+    fields: str
+
+
+class Remark(NamedTuple):
+    """Display columns of an episode."""
+
+    episode: str
+    fields: str
+    """JSON."""
+
+
 def take_in(connection: sqlite3.Connection, stream: str, parts: Sequence[Part]) -> None:
     """Add records of a stream; one that is found again counts once."""
     if stream == "logs":
@@ -63,15 +88,21 @@ def take_in(connection: sqlite3.Connection, stream: str, parts: Sequence[Part]) 
         connection.executemany(
             _REMARK,
             [
-                (str(record.get("episode", "")), "columns", part.segment_id, own_fields(record))
+                (remark.episode, "columns", part.segment_id, remark.fields)
                 for part in parts
-                for record in part.records
+                for remark in map(_remark, part.records)
             ],
         )
     else:
         for part in parts:
             for record in part.records:
                 _record(connection, stream, record)
+
+
+def _remark(record: Remark | dict[str, Any]) -> Remark:
+    if isinstance(record, Remark):
+        return record
+    return Remark(str(record.get("episode", "")), own_fields(record))
 
 
 def own_fields(record: dict[str, Any]) -> str:
@@ -122,31 +153,32 @@ def _heartbeats(connection: sqlite3.Connection, records: Sequence[dict[str, Any]
     )
 
 
-def _spans(connection: sqlite3.Connection, records: Sequence[dict[str, Any]]) -> None:
+def _spans(connection: sqlite3.Connection, records: Sequence[SpanRow | dict[str, Any]]) -> None:
     """Spans, and beginnings of some: `end` null, to be closed by a record of the same `span`."""
-    rows: list[tuple[Any, ...]] = []
+    rows: list[SpanRow] = []
     for record in records:
-        begun, ended = number_or_none(record.get("start")), number_or_none(record.get("end"))
-        if begun is None:
+        row = record if isinstance(record, SpanRow) else span_row(record)
+        if row is None:
             continue
-        key = record.get("span")
-        if key is not None and ended is not None:
+        if row.key is not None and row.stop is not None:
             connection.executemany(_SPAN, rows)  # its beginning may be among them
             rows.clear()
             connection.execute(
                 "DELETE FROM spans WHERE stop IS NULL AND writer = ? AND attempt = ? AND key = ?",
-                (record["writer"], record["attempt"], str(key)),
+                (row.writer, row.attempt, row.key),
             )
-        rows.append(_span_row(record, begun, ended, key))
+        rows.append(row)
     connection.executemany(_SPAN, rows)
 
 
-def _span_row(
-    record: dict[str, Any], begun: float, ended: float | None, key: Any
-) -> tuple[Any, ...]:
+def span_row(record: dict[str, Any]) -> SpanRow | None:
+    """The row of a whole record; None: it does not say when it began."""
+    begun, ended = number_or_none(record.get("start")), number_or_none(record.get("end"))
+    if begun is None:
+        return None
     shift = record["time"] - record["monotonic"]  # the writer's clock in terms of the day's
-    name = str(record.get("name", ""))
-    return (
+    name, key = str(record.get("name", "")), record.get("span")
+    return SpanRow(
         str(record["writer"]),
         record["attempt"],
         record["seq"],

@@ -7,14 +7,13 @@ this at once and each record is taken in exactly once. A torn last line is not t
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from training_gym.records.index import columns, cutting, episode_intake, record_intake
 from training_gym.records.index.decode import record_of
-from training_gym.records.index.episode_heads import quick_reader
 from training_gym.records.index.places import read_part
+from training_gym.records.index.quick_reading import Reader, quick_reader
 from training_gym.records.index.store import Stale
 from training_gym.records.run_directory import RunDirectory, Stream
 from training_gym.records.segments import Segment, segments
@@ -32,7 +31,7 @@ class Part:
     segment_id: int
     segment: Segment
     records: list[Any] = field(default_factory=list)
-    """Plain data; of episodes an `EpisodeHead` where that could be had quickly."""
+    """Plain data, or what `quick_reader` made of it."""
     places: list[tuple[int, int]] = field(default_factory=list)
     """Offset and length of each."""
     damaged: int = 0
@@ -115,8 +114,8 @@ def _read(
     if end == 0 and offset + len(data) < size:  # one line longer than the room
         data = read_part(segment.path, offset, size - offset)
         end = data.rfind(b"\n") + 1
-    quick = quick_reader() if stream == "episodes" else _never
-    part = _parsed(Part(identity, segment, end=offset + end), data[:end], offset, quick)
+    part = Part(identity, segment, end=offset + end)
+    _parse(part, data[:end], offset, quick_reader(stream))
     connection.execute(
         "UPDATE segments SET offset = ?, records = records + ?, damaged = damaged + ? WHERE id = ?",
         (part.end, len(part.records), part.damaged, identity),
@@ -139,7 +138,7 @@ def _offset(connection: sqlite3.Connection, stream: str, segment: Segment) -> tu
     return int(made.lastrowid or 0), 0
 
 
-def _parsed(part: Part, data: bytes, offset: int, quick: Callable[[bytes], Any]) -> Part:
+def _parse(part: Part, data: bytes, offset: int, quick: Reader) -> None:
     for line in data.split(b"\n")[:-1]:
         record = quick(line) or record_of(line)
         if record is None:
@@ -148,11 +147,6 @@ def _parsed(part: Part, data: bytes, offset: int, quick: Callable[[bytes], Any])
             part.records.append(record)
             part.places.append((offset, len(line)))
         offset += len(line) + 1
-    return part
-
-
-def _never(line: bytes) -> None:
-    """For streams of which all must be read."""
 
 
 def _take_in(

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from training_gym.records.checkpoints import Position
-from training_gym.records.index import SeriesQuery, columns
+from training_gym.records.index import SeriesQuery, rollups
 from training_gym.records.recorder import Recorder
 from training_gym.spec.episodes import Counters
 
@@ -100,7 +100,7 @@ def test_what_is_not_finite_is_kept_and_spoils_no_mean(index, new_run, record, s
 
 def test_rollups_are_what_they_say():
     data = [float(i % 37) for i in range(512)]
-    rolled = columns.rollup(data, 16)
+    rolled = rollups.rollup(data, 16)
     assert rolled[:32].tolist() == [min(data[i : i + 16]) for i in range(0, 512, 16)]
     assert rolled[32:64].tolist() == [max(data[i : i + 16]) for i in range(0, 512, 16)]
     assert rolled[64:].tolist() == pytest.approx(
