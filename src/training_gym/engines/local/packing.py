@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -268,7 +268,7 @@ def joined(micros: Sequence[MicroBatch]) -> MicroBatch:
 def numbered(micro: MicroBatch, numbers: Sequence[int]) -> MicroBatch:
     """The same on the CPU, with `numbers[row]` in place of each row: those of a larger batch."""
     given = torch.tensor(numbers)
-    moved = {
+    moved: dict[str, Any] = {
         field.name: value.cpu()
         for field in fields(micro)
         if isinstance(value := getattr(micro, field.name), torch.Tensor)
