@@ -237,3 +237,29 @@ def test_what_an_episode_raises_ends_the_run():
 
     with pytest.raises(ZeroDivisionError):
         asyncio.run(train(World(fail), recipe(num_steps=4, max_staleness=2), Progress()))
+
+
+@pytest.mark.parametrize(("bound", "at_least"), [(1, 1.6), (2, 1.6)])
+def test_waiting_for_environments_is_hidden_behind_training(bound, at_least):
+    """Turns of the event loop stand for time: playing takes 30 of them, an update 30."""
+
+    def turns(made):
+        async def go():
+            world, count = World(lambda visit: 30), 0
+
+            async def clock():
+                nonlocal count
+                while True:
+                    count += 1
+                    await asyncio.sleep(0)
+
+            ticking = asyncio.ensure_future(clock())
+            await train(world, made, Progress(), train_ticks=30)
+            ticking.cancel()
+            return count
+
+        return asyncio.run(go())
+
+    strict = turns(recipe(num_steps=12))
+    overlapped = turns(recipe(num_steps=12, max_staleness=bound))
+    assert strict / overlapped > at_least

@@ -123,6 +123,7 @@ class Assembly:
         team = Team(Origin(self.plan, source, checkpoint, version))
         self._stack.push_async_callback(self.compute.run, team.close)
         core = await self.compute.run(team.load)
+        core.network.release()  # of what the comparison made; the guard counts it by itself
         self.meter = meter_of(core.network.device)
         guard = MemoryGuard(
             footprint(self.plan),

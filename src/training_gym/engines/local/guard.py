@@ -20,7 +20,7 @@ from training_gym.spec.errors import EngineError
 
 GIB = 2.0**30
 
-TOLERANCE = 0.25
+TOLERANCE = 0.35
 """A prediction that nothing was measured for yet is an upper one, by so much at most."""
 
 SLACK_BYTES = 128 * 2**20

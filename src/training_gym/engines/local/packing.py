@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 
@@ -267,11 +267,16 @@ def joined(micros: Sequence[MicroBatch]) -> MicroBatch:
 
 def numbered(micro: MicroBatch, numbers: Sequence[int]) -> MicroBatch:
     """The same on the CPU, with `numbers[row]` in place of each row: those of a larger batch."""
-    given = torch.tensor(numbers)
-    moved: dict[str, Any] = {
-        field.name: value.cpu()
-        for field in fields(micro)
-        if isinstance(value := getattr(micro, field.name), torch.Tensor)
-    }
-    columns = {name: values.cpu() for name, values in micro.columns.items()}
-    return replace(micro, **moved | {"columns": columns, "rows": given[moved["rows"]]})
+    return MicroBatch(
+        ids=micro.ids.cpu(),
+        positions=micro.positions.cpu(),
+        layout=micro.layout,
+        sources=micro.sources.cpu(),
+        targets=micro.targets.cpu(),
+        advantages=micro.advantages.cpu(),
+        sampler_logprobs=micro.sampler_logprobs.cpu(),
+        weights=micro.weights.cpu(),
+        rows=torch.tensor(numbers)[micro.rows.cpu()],
+        places=micro.places.cpu(),
+        columns={name: values.cpu() for name, values in micro.columns.items()},
+    )

@@ -38,7 +38,9 @@ def join(engine: LocalEngine, rank: int, meeting_point: Path) -> None:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if on_cuda else "gloo",
-        store=dist.FileStore(str(meeting_point), engine.data_parallel),
+        store=dist.FileStore(  # type: ignore[attr-defined]
+            str(meeting_point), engine.data_parallel
+        ),
         rank=rank,
         world_size=engine.data_parallel,
         timeout=PATIENCE,

@@ -121,5 +121,5 @@ class Sharded:
 
 def _layers(backbone: torch.nn.Module) -> list[torch.nn.Module]:
     """The decoder's layers, each of which becomes a unit of communication."""
-    lists = (module for module in backbone.modules() if isinstance(module, torch.nn.ModuleList))
-    return list(max(lists, key=len, default=torch.nn.ModuleList()))
+    lists = [list(m) for m in backbone.modules() if isinstance(m, torch.nn.ModuleList)]
+    return max(lists, key=len, default=[])
