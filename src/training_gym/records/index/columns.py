@@ -138,8 +138,7 @@ def _let_wait(connection: sqlite3.Connection, lane: int, blocks: list[_Block]) -
         for place, number in enumerate(block.rows):
             rows.append((lane, number, names, block.row(place).tobytes()))
     connection.executemany(
-        "INSERT INTO recent (lane, row, names, data) VALUES (?, ?, ?, ?)",
-        sorted(rows, key=lambda row: row[1]),
+        "INSERT INTO recent (lane, row, names, data) VALUES (?, ?, ?, ?)", sorted(rows)
     )
 
 
