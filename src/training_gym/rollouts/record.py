@@ -194,7 +194,7 @@ class TokenRecord:
             while waiting:
                 node, start = waiting.pop()
                 end = start + len(node.messages)
-                if not same_messages(node.messages, messages[start:end]) or end >= len(messages):
+                if end >= len(messages) or not same_messages(node.messages, messages[start:end]):
                     continue
                 if node.kind == "sampled" and (best is None or end >= best[1]):
                     best = (node, end)
