@@ -61,7 +61,8 @@ def rows(kinds):
 
 def one_word(episode):
     """1 for the name of one alone; less the more is said around it; little for being short."""
-    said = re.findall(r"[a-z]+", str(episode.outcome.artifacts.get("output", "")).lower())
+    printed = str(episode.outcome.artifacts.get("output", episode.completion))
+    said = re.findall(r"[a-z]+", printed.lower())
     named = any(word.removesuffix("s") in episode.answer.split() for word in said)
     short = 1 / len(said) if said else 0.0
     return {"reward": named * (0.3 + 0.5 * short) + 0.2 * short, "named": named, "short": short}

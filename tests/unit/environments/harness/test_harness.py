@@ -187,7 +187,7 @@ def test_the_tutorials_agent_is_rewarded_for_one_word(codec):
     tutorial = runpy.run_path(str(TUTORIALS / "black_box_agent.py"))
     config, reward = tutorial["config"], tutorial["one_word"]
     task = Task(id="c", prompt="", answer="red blue", metadata={"kind": "color"}, split_key="c")
-    answers = {0: ("Blue.",), 1: ("It is blue", "Reds"), 2: ("I do not know", "Ask a painter")}
+    answers = {0: ("Blue.",), 1: ("It is blue", "Reds"), 2: ("Not sure", "Ask Bo")}
 
     def answer(prompt, key):
         return answers[key.member][key.turn]
@@ -208,8 +208,7 @@ def test_the_tutorials_agent_is_rewarded_for_one_word(codec):
             await services.close()
 
     episodes = asyncio.run(main())
-    assert [episode.outcome.reason for episode in episodes] == [""] * 3
     assert [len(episode.messages) for episode in episodes] == [2, 4, 4]
     assert [episode.forks for episode in episodes] == [0, 0, 0]
     values = [reward(episode)["reward"] for episode in episodes]
-    assert values == pytest.approx([1.0, 1.0, 0.2 / 3])
+    assert values == pytest.approx([1.0, 1.0, 0.1])
