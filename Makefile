@@ -71,8 +71,9 @@ web: $(STAMP)  ## Build the dashboard's web app
 dashboard: web  ## Build the dashboard and open it
 	@$(BIN)/training-gym dashboard $(ARGS)
 
-bench: $(STAMP)  ## Measure how fast the command line starts
-	$(BIN)/python benchmarks/startup.py $(ARGS)
+bench: $(STAMP)  ## Measure in short how fast the command line starts, and how fast we sample
+	$(BIN)/python benchmarks/startup.py
+	$(BIN)/python benchmarks/sampling.py --small --rounds 3
 
 clean:  ## Remove the environment
 	rm -rf $(VENV)

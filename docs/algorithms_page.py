@@ -45,6 +45,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "optimizer_steps_per_batch": {"optimizer_steps_per_batch": 2},
     "more updates than prompts_per_batch": {"optimizer_steps_per_batch": 9},
     "max_turns": {"max_turns": 3},
+    "max_staleness (deterministic=False)": {
+        "max_staleness": 2,
+        "engine": {"deterministic": False},
+    },
     "sampling.temperature = 0.7": {"sampling": {"temperature": 0.7}},
     "sampling.temperature = 0": {"sampling": {"temperature": 0}},
     "sampling.top_p, top_k, min_tokens": {"sampling": {"top_p": 0.9, "top_k": 5, "min_tokens": 2}},

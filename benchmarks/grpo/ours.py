@@ -7,7 +7,8 @@ import time
 
 from training_gym.engines.local.engine import ENVIRONMENT
 
-os.environ.update(ENVIRONMENT)  # as the engine's job does, before torch is there
+# As the engine's job does, before torch is there; but threads wait for each other as the peer's do.
+os.environ.update({k: v for k, v in ENVIRONMENT.items() if k != "GOMP_SPINCOUNT"})
 
 import torch
 from shapes import GROUP, PROMPTS, SHAPES, peak_memory_gib, prompts, tell, wait_for_turn
