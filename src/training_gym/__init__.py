@@ -13,6 +13,7 @@ __version__ = "0.1.0.dev0"
 
 _PUBLIC = {
     "launch": ("TrainConfig", "Run"),
+    "spec.drift": ("DriftLimits",),
     "spec.recipe": ("Recipe", "Lora", "AdamW", "CheckpointPolicy", "LocalEngine"),
     "spec.algorithms": (
         "CISPO",
@@ -62,6 +63,7 @@ __all__ = [
     "Context",
     "Distill",
     "DrGRPO",
+    "DriftLimits",
     "Environment",
     "Episode",
     "Eval",
@@ -124,6 +126,7 @@ if TYPE_CHECKING:
         HarborDataset,
         HuggingFaceDataset,
     )
+    from training_gym.spec.drift import DriftLimits
     from training_gym.spec.environment import Context, Environment, Policy
     from training_gym.spec.episodes import Episode, Outcome, Score, Trajectory
     from training_gym.spec.errors import GymError

@@ -48,6 +48,9 @@ TEMPLATES: dict[str, Template] = {
     "coding-agent": Template(
         "programming in turns, tried and graded in sandboxes (Linux)", ("coding_agent.py",)
     ),
+    "black-box-agent": Template(
+        "the agent you already have, through the gateway", ("black_box_agent.py",)
+    ),
     "custom-environment": Template(
         "several turns in an environment of your own", ("custom_environment.py",)
     ),

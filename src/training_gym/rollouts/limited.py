@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 from training_gym.rollouts.attempts import Limits
-from training_gym.rollouts.policy import Sample
+from training_gym.rollouts.policy import Sample, SamplingPolicy
 from training_gym.rollouts.seats import SeatedPolicy
 from training_gym.spec.errors import EngineError
 from training_gym.spec.messages import Message, ToolSpec, user
@@ -95,12 +96,7 @@ class LimitedPolicy:
         delivered: bool = True,
     ) -> Sample:
         """See `SamplingPolicy`; raises `EngineError` where a server's model plays."""
-        if not hasattr(self.inner, "sample"):
-            raise EngineError(
-                "a harness is served by models of this engine, not by those of another server",
-                fix="play with --model and without --endpoint",
-            )
-        found: Sample = await self.inner.sample(
+        found = await self._sampler.sample(
             messages,
             tools=tools,
             sampling=self._next(sampling),
@@ -110,6 +106,19 @@ class LimitedPolicy:
         before = [user(messages)] if isinstance(messages, str) else messages
         self.messages = [*before, found.message]
         return found
+
+    def prompt_length(self, messages: Sequence[Message], *, tools: Sequence[ToolSpec] = ()) -> int:
+        """See `SamplingPolicy`; no turn. Raises `EngineError` where a server's model plays."""
+        return self._sampler.prompt_length(messages, tools=tools)
+
+    @property
+    def _sampler(self) -> SamplingPolicy:
+        if not hasattr(self.inner, "sample"):
+            raise EngineError(
+                "a harness is served by models of this engine, not by those of another server",
+                fix="play with --model and without --endpoint",
+            )
+        return cast("SamplingPolicy", self.inner)
 
     def _next(self, sampling: Sampling | None) -> Sampling | None:
         """Count one turn; how it is sampled."""

@@ -61,6 +61,13 @@ class SamplingPolicy(Protocol):
         """
         ...
 
+    def prompt_length(self, messages: Sequence[Message], *, tools: Sequence[ToolSpec] = ()) -> int:
+        """Tokens of a conversation's prompt, encoded as if it were new; nothing is recorded.
+
+        A recorded answer may have been sampled in more tokens than its text needs.
+        """
+        ...
+
 
 class SampledPolicy:
     """Implements `spec.environment.Policy` over a sampler; one object an agent and episode."""
@@ -133,6 +140,10 @@ class SampledPolicy:
             message, stop_text = _without_stop(message, settings.stop, cut=cut_stop_text)
         node = self._record.answer(opened.node, completion, message, delivered=delivered)
         return Sample(message, completion, opened.fidelity, self._codec.decode, stop_text, node)
+
+    def prompt_length(self, messages: Sequence[Message], *, tools: Sequence[ToolSpec] = ()) -> int:
+        """See `SamplingPolicy`."""
+        return len(self._codec.encode(self._codec.render(messages, tools=tools)))
 
     def _open(self, messages: Sequence[Message] | str, tools: Sequence[ToolSpec]) -> Opened:
         if isinstance(messages, str):

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from training_gym.rollouts.drift import DriftBudget, DriftLimits
+from training_gym.rollouts.drift import DriftBudget
 from training_gym.rollouts.graph import Node, Rendering, Tokens, leaves, trajectory
 from training_gym.rollouts.increments import Broken, Increment, Template
 from training_gym.rollouts.meaning import same_messages, tools_meaning
+from training_gym.spec.drift import DriftLimits
 from training_gym.spec.episodes import PROMPT, Fidelity, PromptKind, Trajectory
 from training_gym.spec.messages import Message, ToolSpec, user
 from training_gym.spec.sampling import Completion
@@ -193,7 +194,7 @@ class TokenRecord:
             while waiting:
                 node, start = waiting.pop()
                 end = start + len(node.messages)
-                if not same_messages(node.messages, messages[start:end]) or end >= len(messages):
+                if end >= len(messages) or not same_messages(node.messages, messages[start:end]):
                     continue
                 if node.kind == "sampled" and (best is None or end >= best[1]):
                     best = (node, end)

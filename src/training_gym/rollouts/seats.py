@@ -12,6 +12,7 @@ from typing import Protocol
 from training_gym.rollouts.attempts import Attempt
 from training_gym.rollouts.policy import SampledPolicy
 from training_gym.rollouts.record import TokenRecord
+from training_gym.spec.drift import DriftLimits
 from training_gym.spec.environment import Policy
 from training_gym.spec.episodes import Fidelity, Trajectory
 from training_gym.spec.sampling import Sampler, Sampling, StopReason
@@ -63,15 +64,24 @@ class Players(Protocol):
 class SampledPlayers:
     """Implements `Players` over a sampler."""
 
-    def __init__(self, sampler: Sampler, codec: TextCodec, *, seed: int) -> None:
-        """Random numbers depend on `seed` and the attempt."""
+    def __init__(
+        self,
+        sampler: Sampler,
+        codec: TextCodec,
+        *,
+        seed: int,
+        drift: DriftLimits | None = None,
+    ) -> None:
+        """Random numbers depend on `seed` and the attempt; `drift` holds for each episode."""
         self._sampler = sampler
         self._codec = codec
         self._seed = seed
+        self._drift = drift
 
     def seats(self, attempt: Attempt, sampling: Sampling) -> SampledSeats:
         """See `Players`."""
-        return SampledSeats(self._sampler, self._codec, attempt, sampling, self._seed)
+        record = TokenRecord(self._codec, self._drift)
+        return SampledSeats(self._sampler, self._codec, record, attempt, sampling, self._seed)
 
 
 class SampledSeats:
@@ -83,12 +93,13 @@ class SampledSeats:
         self,
         sampler: Sampler,
         codec: TextCodec,
+        record: TokenRecord,
         attempt: Attempt,
         sampling: Sampling,
         seed: int,
     ) -> None:
-        """An empty record."""
-        self.record = TokenRecord(codec)
+        """`record` is empty, and this episode's alone."""
+        self.record = record
         self._sampler = sampler
         self._codec = codec
         self._attempt = attempt

@@ -5,7 +5,11 @@ from __future__ import annotations
 from pydantic import Field
 
 from training_gym.sandboxes import sizing
+from training_gym.spec.errors import SpecError
 from training_gym.spec.settings import Settings
+
+MOST_OUTSTANDING = 1e8
+"""Mean starts under way up to which the sums of `sizing` take a moment only."""
 
 
 class Demand(Settings):
@@ -55,7 +59,11 @@ class Size(Settings):
 
 
 def size(demand: Demand) -> Size:
-    """Carry out the formulas of `sizing`, in their order."""
+    """Carry out the formulas of `sizing`, in their order.
+
+    Raises:
+        SpecError: More starts would be under way than any provider holds.
+    """
     rate = sizing.acquires_per_s(demand.episodes, demand.hold_s)
     lead = sizing.lead_time_s(
         demand.start_s,
@@ -64,6 +72,13 @@ def size(demand: Demand) -> Size:
         refill_s=demand.refill_s,
     )
     outstanding = sizing.outstanding_starts(rate, lead, death=demand.death)
+    if not outstanding <= MOST_OUTSTANDING:  # neither more nor nan
+        raise SpecError(
+            f"{demand.episodes} episodes that hold a sandbox {demand.hold_s:g} s have "
+            f"{outstanding:.3g} starts of {demand.start_s:g} s under way at once: more than "
+            f"{MOST_OUTSTANDING:g}",
+            fix="give fewer episodes, a longer hold time or a shorter start time",
+        )
     needed = sizing.creates_needed_per_s(rate, failure=demand.failure, death=demand.death)
     limit = demand.create_limit_per_s
     sustainable = limit is None or limit > needed

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from urllib.parse import urlsplit
+
+from pydantic import Field, field_validator
 
 from training_gym.spec.settings import Settings
 
@@ -24,3 +26,16 @@ class Endpoint(Settings):
     """Pause before the second try, doubled each time; a server's `Retry-After` comes first."""
     concurrency: int = Field(16, ge=1)
     """Requests at once."""
+
+    @field_validator("base_url")
+    @classmethod
+    def _an_address(cls, url: str) -> str:
+        try:
+            parts = urlsplit(url)
+            named = parts.scheme in ("http", "https") and bool(parts.hostname)
+            _ = parts.port  # raises where it is no number of a port
+        except ValueError as error:
+            raise ValueError(f"this is no address: {error}") from None
+        if not named:
+            raise ValueError("an address begins with http:// or https:// and names a host")
+        return url

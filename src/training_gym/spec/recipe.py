@@ -23,6 +23,7 @@ from training_gym.spec.algorithms import (
     ReinforcePlusPlus,
     SimPO,
 )
+from training_gym.spec.drift import DriftLimits
 from training_gym.spec.errors import SpecError, did_you_mean
 from training_gym.spec.sampling import Sampling
 from training_gym.spec.settings import Settings
@@ -160,6 +161,8 @@ class Recipe(Settings):
     turns allow."""
     episode_timeout_s: float = Field(600, gt=0)
     """Seconds after which an episode is truncated."""
+    drift: DriftLimits = Field(default_factory=DriftLimits)
+    """How often a harness may send a history other than the one that was sampled."""
     sampling: Sampling = Field(default_factory=Sampling)
     optimizer: AdamW = Field(default_factory=AdamW)
     checkpoints: CheckpointPolicy = Field(default_factory=CheckpointPolicy)

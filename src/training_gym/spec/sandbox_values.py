@@ -21,7 +21,8 @@ class Resources(Settings):
 
     cpus: float = Field(1.0, gt=0)
     memory_mb: int = Field(512, gt=0)
-    """Memory of all its processes together, MiB."""
+    """Memory of all its processes together, MiB. Where files lie in memory, as in the local tiers,
+    the limit is on both: `memory_mb + disk_mb`."""
     disk_mb: int = Field(256, gt=0)
     """What it may write, MiB."""
     files: int = Field(20_000, gt=0)

@@ -5,9 +5,9 @@ import math
 import pytest
 
 from training_gym.engines.local.credit import Group, credit, training_batch, turn_rewards
-from training_gym.engines.local.rollout import drift_rate
+from training_gym.engines.local.rollout import Rollout, rollout_metrics
 from training_gym.spec.algorithms import GRPO, PPO, RLOO, ReinforcePlusPlus
-from training_gym.spec.episodes import PROMPT, SAMPLED, Episode, Score, Trajectory
+from training_gym.spec.episodes import PROMPT, SAMPLED, Episode, Fidelity, Score, Trajectory
 from training_gym.spec.loss_terms import RewardKL
 from training_gym.spec.tasks import Task
 
@@ -26,14 +26,13 @@ def answer(length):
     return path((PROMPT,) + (SAMPLED,) * length)
 
 
-def episode(*paths, score=0.0, turns=None, forks=0):
+def episode(*paths, score=0.0, turns=None):
     return Episode(
         id="e",
         task=Task(id="t", prompt="", split_key="t"),
         group="g",
         trajectories=paths,
         score=Score(value=score, turns=turns),
-        forks=forks,
     )
 
 
@@ -124,11 +123,20 @@ def test_each_path_of_a_forked_episode_ends_with_its_reward():
     assert [list(row.advantages) for row in rows] == [[0.0, 2.0], [0.0, 2.0, 2.0, 2.0]]
 
 
-def test_the_drift_rate_counts_forks_over_answers():
-    straight, forked = episode(path(TURNS)), episode(answer(1), answer(1), forks=1)
-    assert drift_rate([straight]) == 0.0
-    assert drift_rate([straight, forked]) == 0.25
-    assert drift_rate([]) == 0.0
+def test_the_drift_rate_is_of_the_prompts_that_could_have_drifted():
+    def prompt(kind, *, has_history=True):
+        return Fidelity(agent="a", kind=kind, prompt_tokens=1, has_history=has_history)
+
+    first = prompt("opened", has_history=False)
+    straight = episode(path(TURNS)).changed(fidelity=(first, prompt("grown"), prompt("branched")))
+    forked = episode(answer(1), answer(1)).changed(fidelity=(first, prompt("forked")))
+
+    def rate(*episodes):
+        return rollout_metrics(Rollout(episodes=list(episodes)))["drift_rate"]
+
+    assert rate(straight) == 0.0
+    assert rate(straight, forked) == pytest.approx(1 / 3)
+    assert rate() == 0.0
 
 
 def two_agents(white, black, *, value=0.0, paths=1):

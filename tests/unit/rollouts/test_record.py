@@ -4,8 +4,9 @@ from hypothesis import strategies as st
 
 from training_gym.models.weights import load_codec
 from training_gym.models.weights.tiny import byte_tokenizer
-from training_gym.rollouts.drift import DriftLimits, drift_rate
+from training_gym.rollouts.drift import drift_rate
 from training_gym.rollouts.record import TokenRecord
+from training_gym.spec.drift import DriftLimits
 from training_gym.spec.episodes import PROMPT, SAMPLED, STOP, TOOL
 from training_gym.spec.errors import DriftError
 from training_gym.spec.messages import Message, ToolSpec, assistant, system, user

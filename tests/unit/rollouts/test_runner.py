@@ -8,9 +8,10 @@ from training_gym.rollouts.attempts import Attempt, Limits
 from training_gym.rollouts.runner import EpisodeRunner
 from training_gym.rollouts.seats import SampledPlayers
 from training_gym.rollouts.services import Services
+from training_gym.spec.drift import DriftLimits
 from training_gym.spec.episodes import Outcome, Score
 from training_gym.spec.errors import EngineError, EnvironmentFailure
-from training_gym.spec.messages import user
+from training_gym.spec.messages import assistant, user
 from training_gym.spec.sampling import Completion, Sampling
 from training_gym.testing.fake_sandboxes import FakeProvider
 from training_gym.testing.scripted_sampler import ScriptedSampler
@@ -42,8 +43,9 @@ class Stage:
     def play(self, environment, script=("yes",) * 99, members=1, seed=1, visit=0, **limits):
         self.sampler = ScriptedSampler(self.codec, script)
         presence = limits.pop("presence", None)
+        drift = limits.pop("drift", None)
         runner = EpisodeRunner(
-            SampledPlayers(self.sampler, self.codec, seed=seed),
+            SampledPlayers(self.sampler, self.codec, seed=seed, drift=drift),
             environment,
             seed=seed,
             limits=Limits(**{"max_turns": 4, "timeout_s": 60.0, **limits}),
@@ -400,3 +402,16 @@ def test_the_runner_closes_what_the_environment_holds(stage):
     )
     asyncio.run(runner.close())
     assert environment.closed == 1
+
+
+def test_the_budget_for_drift_holds_in_episodes(stage):
+    async def forget(task, policy, ctx):
+        await policy.chat([user("a")])
+        await policy.chat([user("a"), assistant("never said"), user("b")])
+        return Outcome()
+
+    (allowed,) = stage.play(Scene(forget))
+    assert (allowed.outcome.status, allowed.forks) == ("finished", 1)
+    (refused,) = stage.play(Scene(forget), drift=DriftLimits(on_drift="refuse"))
+    assert refused.outcome.status == "infrastructure_failed"
+    assert "recorded tokens cannot be continued" in refused.outcome.reason

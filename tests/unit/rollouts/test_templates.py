@@ -251,3 +251,32 @@ def test_marks_in_the_middle_of_an_answer_are_text(family):
     reply = codec.read_answer(completion.token_ids, tools=TOOLS)
     assert reply.text.strip() == text
     assert not reply.tool_calls
+
+
+def test_templates_write_what_the_tokenizers_own_method_writes(family):
+    template, codec = family
+    call = ToolCall(id="call00000", name="search", arguments='{"text": "é <b>", "n": [1, null]}')
+    answer = Message(
+        role="assistant",
+        content="" if template.calls else "So.",
+        reasoning="Hm." if template.reasons else None,
+        tool_calls=(call,) if template.calls else (),
+    )
+    said = [user("Go."), answer]
+    if template.calls:
+        said.append(Message(role="tool", content="found", tool_call_id="call00000"))
+    else:
+        said.append(user("On."))
+    direct = codec._writer
+    writers = direct._writers
+    for tools in ((), TOOLS) if template.calls else ((),):
+        for opened in (True, False):
+            options = {"tools": tools, "add_generation_prompt": opened}
+            codec._writer = direct
+            text = codec.render(said, **options)
+            codec._writer = type(direct)(direct._tokenizer)
+            codec._writer._writers = dict.fromkeys((True, False), direct._applied)
+            assert text == codec.render(said, **options)
+    codec._writer = direct
+    assert writers
+    assert direct._applied not in writers.values()

@@ -57,8 +57,13 @@ def run(
 
     if endpoint and not model:
         raise SpecError("--endpoint names a server, but no model", fix="add --model NAME")
+    if key_env and not endpoint:
+        raise SpecError(
+            f"--key-env {key_env!r} names a server's key, but no --endpoint is given",
+            fix="add --endpoint URL, or leave --key-env out",
+        )
     if side not in ("train", "eval", "all"):
-        raise SpecError(f"--side {side!r} is none", fix="one of train, eval, all")
+        raise SpecError(f"--side {side!r} is no side of the tasks", fix="one of train, eval, all")
     config = apply_sets(load_definition(definition), sets or ())
     asked = Asked(
         episodes=episodes,

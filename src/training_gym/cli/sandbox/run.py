@@ -32,7 +32,13 @@ def run(
         str, typer.Option("--dockerfile", metavar="FOLDER", help="Build this folder's Dockerfile.")
     ] = "",
     timeout: Annotated[float, typer.Option("--timeout", help="Seconds for the command.")] = 600.0,
-    memory: Annotated[int, typer.Option("--memory", help="MiB for all its processes.")] = 512,
+    memory: Annotated[
+        int,
+        typer.Option(
+            "--memory",
+            help="MiB for all its processes; where files lie in memory, --disk is added.",
+        ),
+    ] = 512,
     disk: Annotated[int, typer.Option("--disk", help="MiB it may write.")] = 256,
     cpus: Annotated[float, typer.Option("--cpus", help="Processors.")] = 1.0,
     processes: Annotated[int, typer.Option("--processes", help="Processes and threads.")] = 64,

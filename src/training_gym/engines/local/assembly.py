@@ -258,7 +258,7 @@ class Assembly:
     def _runner(self, environment: Code | None) -> EpisodeRunner:
         recipe = self.recipe
         runner = EpisodeRunner(
-            SampledPlayers(self.sampler, self.codec, seed=recipe.seed),
+            SampledPlayers(self.sampler, self.codec, seed=recipe.seed, drift=recipe.drift),
             Watched(load_environment(environment), self.activity),
             seed=recipe.seed,
             limits=Limits(recipe.max_turns, recipe.episode_timeout_s, recipe.max_episode_tokens),

@@ -16,6 +16,7 @@ _SAMPLED_ONLY = (
     "max_turns",
     "max_episode_tokens",
     "episode_timeout_s",
+    "drift",
     "optimizer_steps_per_batch",
     "max_staleness",
 )

@@ -74,7 +74,7 @@ async def local_table(
         )
         services = Services(fixed=fixed)
         try:
-            players = SampledPlayers(sampler, codec, seed=recipe.seed)
+            players = SampledPlayers(sampler, codec, seed=recipe.seed, drift=recipe.drift)
             yield Table(players, services, sampler, codec)
         finally:
             await services.close()

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from training_gym.engines.local.credit import Group
+from training_gym.rollouts.drift import drift_rate
 from training_gym.spec.episodes import SAMPLED, Episode
 
 
@@ -43,7 +44,9 @@ def rollout_metrics(rollout: Rollout) -> dict[str, float]:
         "groups_equal_share": rollout.num_equal_groups / max(rollout.num_groups, 1),
         "response_tokens_mean": math.fsum(lengths) / max(total, 1),
         "response_tokens_max": float(max(lengths, default=0)),
-        "drift_rate": drift_rate(rollout.episodes),
+        "drift_rate": drift_rate(
+            prompt for episode in rollout.episodes for prompt in episode.fidelity
+        ),
         "turns_mean": math.fsum(_turns(episode) for episode in rollout.episodes) / max(total, 1),
         "truncated_share": _share(rollout.episodes, "truncated"),
         "infrastructure_failed_share": _share(rollout.episodes, "infrastructure_failed"),
@@ -108,26 +111,6 @@ def _turns(episode: Episode) -> int:
 
 def _share(episodes: Sequence[Episode], status: str) -> float:
     return sum(episode.outcome.status == status for episode in episodes) / max(len(episodes), 1)
-
-
-def drift_rate(episodes: Sequence[Episode]) -> float:
-    """Share of the policy's answers whose history was not the recorded one, so that a path forked.
-
-    What was sampled before such a fork is context there, encoded anew.
-    """
-    answers = sum(_answers(episode) for episode in episodes)
-    return sum(episode.forks for episode in episodes) / max(answers, 1)
-
-
-def _answers(episode: Episode) -> int:
-    """Runs of sampled tokens over all paths."""
-    count = 0
-    for trajectory in episode.trajectories:
-        before = 0
-        for flag in trajectory.flags:
-            count += bool(flag & SAMPLED) and not before & SAMPLED
-            before = flag
-    return count
 
 
 def longest_answer(episode: Episode) -> int:

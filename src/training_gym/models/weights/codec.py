@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from training_gym.models.parsers.families import family_of
+from training_gym.models.weights.chat_template import ChatTemplate
 from training_gym.models.weights.quiet import quiet
 from training_gym.models.weights.template_messages import as_template_message, as_template_tool
 from training_gym.spec.errors import ModelError
@@ -58,6 +59,7 @@ class TokenizerCodec:
         self.vocab_size: int = len(tokenizer)
         self.has_chat_template: bool = tokenizer.chat_template is not None
         self._template: str = _template_text(tokenizer.chat_template)
+        self._writer = ChatTemplate(tokenizer)
         self._family = family_of(self._template)
         self._media = frozenset(
             kind for kind in ("image", "audio", "video") if f"'{kind}'" in self._template
@@ -88,13 +90,12 @@ class TokenizerCodec:
         if literal is None:
             literal = "arguments is string" in self._template
         try:
-            text = self._tokenizer.apply_chat_template(
+            return self._writer.render(
                 [
                     as_template_message(m, literal_arguments=literal, media=self._media)
                     for m in messages
                 ],
-                tools=[as_template_tool(tool) for tool in tools] or None,
-                tokenize=False,
+                [as_template_tool(tool) for tool in tools],
                 add_generation_prompt=add_generation_prompt,
             )
         except (TemplateError, TypeError) as error:
@@ -102,7 +103,6 @@ class TokenizerCodec:
                 f"the chat template of {self._folder.name} refuses these messages: {error}",
                 fix="check the roles and their order; some models know no system or tool role",
             ) from error
-        return str(text)
 
     def encode(self, text: str) -> list[int]:
         """Ids of exactly this text: special tokens in it are recognised, none are added."""

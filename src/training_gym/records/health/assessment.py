@@ -34,12 +34,23 @@ def assess(run: RunDirectory | Path, *, now: float | None = None) -> Assessment:
     alerts = alerts_of(directory)
     if standing.status == "running" and not any(alert.rule == "heartbeat" for alert in alerts):
         alerts += _silence(directory, time.time() if now is None else now)
+    if standing.status in ("completed", "stopped"):
+        alerts = [_outlived(alert) for alert in alerts]
     alerts = acknowledged(directory, alerts)
     return Assessment(
         run_id=directory.run_id,
         verdict=verdict_of(alerts, standing),
         alerts=by_weight(alerts),
     )
+
+
+def _outlived(alert: Alert) -> Alert:
+    """What a watchdog had found is over when the run has ended in order: nothing is stuck."""
+    watched = any(rule.name == alert.rule and rule.scope == "clock" for rule in RULES)
+    if not watched or alert.state == "resolved":
+        return alert
+    details = {**alert.details, "resolved_by": "the run ended in order"}
+    return alert.changed(state="resolved", details=details)
 
 
 def _silence(run: RunDirectory, now: float) -> list[Alert]:

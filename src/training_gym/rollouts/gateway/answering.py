@@ -33,19 +33,17 @@ async def answer(
         retry=connection.header("x-stainless-retry-count").strip("0") != "",
     )
     exchange.listeners += 1
-    leaving = asyncio.ensure_future(connection.disconnected())
     try:
         if asked.stream:
-            await _stream(connection, session, dialect, asked, exchange, leaving)
+            await _stream(connection, session, dialect, asked, exchange)
         else:
-            await asyncio.wait((exchange.task, leaving), return_when=asyncio.FIRST_COMPLETED)
+            await connection.until(exchange.task)
             if exchange.task.done():
                 made = dialect.answer(asked, exchange.task.result(), exchange.answer_id)
                 await connection.send_json(200, made)
         if exchange.task.done() and not connection.gone:
             exchange.deliver()
     finally:
-        leaving.cancel()
         session.leave(exchange)
 
 
@@ -55,9 +53,23 @@ async def _stream(
     dialect: Dialect,
     asked: Asked,
     exchange: Exchange,
-    leaving: asyncio.Future[None],
 ) -> None:
     """Send the answer as events, and signs of life until it is there."""
+    leaving = asyncio.ensure_future(connection.disconnected())
+    try:
+        await _sampled(connection, session, exchange, leaving)
+        await _send_events(connection, dialect, asked, exchange)
+    finally:
+        leaving.cancel()
+
+
+async def _sampled(
+    connection: Connection,
+    session: GatewaySession,
+    exchange: Exchange,
+    leaving: asyncio.Future[None],
+) -> None:
+    """Return once the answer is there or the client has gone; until then show signs of life."""
     limits = session.limits
     both = (exchange.task, leaving)
     wait_s = limits.patience_s
@@ -69,6 +81,12 @@ async def _stream(
             await connection.start_stream()
         await connection.send_events(b": still sampling\n\n")
         wait_s = limits.ping_every_s
+
+
+async def _send_events(
+    connection: Connection, dialect: Dialect, asked: Asked, exchange: Exchange
+) -> None:
+    """Send the answer as events, several at a time."""
     if connection.gone:
         return
     if connection.started and (error := _error(exchange)) is not None:

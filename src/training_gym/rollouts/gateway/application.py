@@ -2,7 +2,8 @@
 
 ```
 POST {session}/v1/chat/completions   POST {session}/v1/completions   POST {session}/v1/responses
-POST {session}/v1/messages           GET  {session}/v1/models        POST {session}/reward
+POST {session}/v1/messages           POST {session}/v1/messages/count_tokens
+GET  {session}/v1/models             POST {session}/reward
 ```
 
 `{session}` is `/s/<id>` with the session's key in a header, `/k/<key>`, or nothing: then the key
@@ -30,14 +31,17 @@ from training_gym.rollouts.gateway.sessions import GatewaySession
 from training_gym.spec.episodes import Score
 from training_gym.spec.errors import GymError, SpecError
 
+ANTHROPIC = Messages()
 DIALECTS: Mapping[str, Dialect] = {
     "/v1/chat/completions": Chat(),
     "/v1/completions": Completions(),
     "/v1/responses": Responses(),
-    "/v1/messages": Messages(),
+    "/v1/messages": ANTHROPIC,
 }
-MODELS, REWARD = "/v1/models", "/reward"
-METHODS = {**dict.fromkeys(DIALECTS, "POST"), MODELS: "GET", REWARD: "POST"}
+COUNT, MODELS, REWARD = "/v1/messages/count_tokens", "/v1/models", "/reward"
+METHODS = {**dict.fromkeys(DIALECTS, "POST"), COUNT: "POST", MODELS: "GET", REWARD: "POST"}
+SPOKEN = {**DIALECTS, COUNT: ANTHROPIC}
+"""Whose errors each path gives."""
 
 
 class Sessions(Protocol):
@@ -68,18 +72,16 @@ class Application:
         if scope["type"] != "http":
             return
         connection = Connection(scope, receive, send, self._limits)
-        spoken = (known for end, known in DIALECTS.items() if connection.path.endswith(end))
-        dialect = next(spoken, None)
         try:
             session, path = self._whose(connection)
             await self._serve(connection, session, path)
         except asyncio.CancelledError:
             raise
         except GymError as error:
-            await self._refuse(connection, error, dialect)
+            await self._refuse(connection, error)
         except Exception as error:  # noqa: BLE001 - boundary: one client's request
             self.faults += 1
-            await self._refuse(connection, error, dialect)
+            await self._refuse(connection, error)
 
     def _whose(self, connection: Connection) -> tuple[GatewaySession, str]:
         """Whose request it is, and the rest of its path."""
@@ -122,16 +124,21 @@ class Application:
             session.score = _score(read_json(body))
             await connection.send_json(200, {"accepted": True})
             return
+        if path == COUNT:
+            counted = ANTHROPIC.read_count(read_json(body), session.tolerated)
+            length = session.policy.prompt_length(counted.prompt, tools=counted.offered)
+            await connection.send_json(200, {"input_tokens": length})
+            return
         dialect = DIALECTS[path]
         asked = dialect.read(read_json(body), session.tolerated, session)
         digest = blake2b(path.encode() + b"\n" + body, digest_size=16).digest()
         await answer(connection, session, dialect, asked, digest)
 
-    async def _refuse(
-        self, connection: Connection, error: Exception, dialect: Dialect | None
-    ) -> None:
+    async def _refuse(self, connection: Connection, error: Exception) -> None:
         if connection.started or connection.gone:
             return
+        spoken = (known for end, known in SPOKEN.items() if connection.path.endswith(end))
+        dialect = next(spoken, None)
         status, code, headers, param = 400, "invalid_request", {}, None
         if isinstance(error, Refused):
             status, code, param = error.status, error.code, error.param

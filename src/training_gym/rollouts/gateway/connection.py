@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from training_gym.rollouts.gateway.limits import GatewayLimits
@@ -12,6 +15,11 @@ from training_gym.rollouts.gateway.refusals import Refused
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+_fast_dumps: Callable[[Any], bytes] | None = (
+    import_module("orjson").dumps if find_spec("orjson") else None
+)
+"""Writes what `json` writes, several times as fast; refuses large integers and surrogates."""
 
 
 class Connection:
@@ -70,6 +78,27 @@ class Connection:
             pass
         self.gone = True
 
+    async def until(self, task: asyncio.Task[Any]) -> None:
+        """Return once the task is done or the client has gone.
+
+        The request's own task listens, and the other's end interrupts it as a deadline would:
+        a task only for listening costs a good part of what a short request does.
+        """
+        if task.done():
+            return
+        now = asyncio.get_running_loop().time
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(None) as deadline:
+
+                def wake(_: object) -> None:
+                    deadline.reschedule(now())
+
+                task.add_done_callback(wake)
+                try:
+                    await self.disconnected()
+                finally:
+                    task.remove_done_callback(wake)
+
     async def send_json(
         self, status: int, value: Any, headers: Mapping[str, str] | None = None
     ) -> None:
@@ -106,6 +135,9 @@ class Connection:
 
 def json_bytes(value: Any) -> bytes:
     """JSON as it goes over the wire; half of a surrogate pair goes escaped."""
+    if _fast_dumps is not None:
+        with contextlib.suppress(TypeError):
+            return _fast_dumps(value)
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
     except UnicodeEncodeError:

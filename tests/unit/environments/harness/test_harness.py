@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import runpy
 import signal
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from training_gym.environments.harness import HarnessEnvironment
+from training_gym.environments.loading import load_environment
 from training_gym.models.weights import load_codec
 from training_gym.models.weights.tiny import byte_tokenizer
 from training_gym.rollouts.attempts import Attempt, Limits
@@ -26,6 +28,8 @@ from training_gym.spec.tasks import Task
 from training_gym.testing.scripted_sampler import ScriptedSampler
 
 TASK = Task(id="t1", prompt="Say it.", answer="it", metadata={"level": 3}, split_key="t")
+
+TUTORIALS = Path(__file__).parents[4] / "tutorials"
 
 AGENT = """
 import json, os, sys, urllib.request
@@ -177,3 +181,34 @@ def test_inside_a_sandbox_it_reaches_the_gateway_through_the_tunnel(play):
     assert (episode.outcome.status, episode.outcome.reason) == ("finished", "")
     assert [m.text for m in episode.messages] == ["Say it.", "one", "More.", "two"]
     assert list(episode.outcome.artifacts["submission"]["files"]) == ["answer.txt"]
+
+
+def test_the_tutorials_agent_is_rewarded_for_one_word(codec):
+    tutorial = runpy.run_path(str(TUTORIALS / "black_box_agent.py"))
+    config, reward = tutorial["config"], tutorial["one_word"]
+    task = Task(id="c", prompt="", answer="red blue", metadata={"kind": "color"}, split_key="c")
+    answers = {0: ("Blue.",), 1: ("It is blue", "Reds"), 2: ("Not sure", "Ask Bo")}
+
+    def answer(prompt, key):
+        return answers[key.member][key.turn]
+
+    async def main():
+        services = Services(provider=lambda name: None)
+        runner = EpisodeRunner(
+            SampledPlayers(ScriptedSampler(codec, answer), codec, seed=1),
+            load_environment(config.environment),
+            seed=1,
+            limits=Limits(max_turns=4, timeout_s=60.0),
+            services=services,
+        )
+        attempts = [Attempt(task, member, 0, "train", "g") for member in answers]
+        try:
+            return await runner.play_group(attempts, Sampling(max_tokens=32), Counters())
+        finally:
+            await services.close()
+
+    episodes = asyncio.run(main())
+    assert [len(episode.messages) for episode in episodes] == [2, 4, 4]
+    assert [episode.forks for episode in episodes] == [0, 0, 0]
+    values = [reward(episode)["reward"] for episode in episodes]
+    assert values == pytest.approx([1.0, 1.0, 0.1])

@@ -8,6 +8,7 @@ from training_gym.records.health.feed import Feed, in_order
 from training_gym.records.health.monitor import STREAMS, Monitor
 from training_gym.records.health.replay import changes
 from training_gym.records.recorder import Recorder
+from training_gym.records.results import Exit, write_exit, write_result
 from training_gym.spec.episodes import Counters, Outcome, Score
 from training_gym.spec.health import Bounds, Health, Thresholds
 
@@ -216,6 +217,21 @@ def test_dropped_records_and_open_work_reach_the_rules(run, writer):
     assert found["stall"].message.startswith("reward has not moved for 15 min")
     assert found["stall"].evidence == ("4-0.1",)
     assert assess(run).alerts[0].rule in found
+
+
+@pytest.mark.parametrize(("exit_code", "is_open"), [(0, False), (1, True)])
+def test_a_watchdogs_alert_ends_with_a_run_that_ended_in_order(run, writer, exit_code, is_open):
+    engine = writer()
+    for number in range(1, 5):
+        engine.step(number)
+    engine.recorder.heartbeat(open=[{"component": "reward", "age_s": 900.0, "count": 2}])
+    engine.recorder.flush()
+    with Recorder(run, writer="runner", attempt=1) as runner:
+        runner.heartbeat(phase="running")
+    assert "stall" in {alert.rule for alert in record_alerts(run)}
+    write_exit(run, Exit(attempt=1, exit_code=exit_code, started_at=1.0, ended_at=2.0))
+    write_result(run)
+    assert ("stall" in {alert.rule for alert in assess(run).open}) is is_open
 
 
 def test_a_process_that_beat_once_before_it_began_is_missed_when_it_falls_silent(run, writer):

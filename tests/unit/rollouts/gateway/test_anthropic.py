@@ -138,3 +138,54 @@ def test_a_wrong_key_is_an_authentication_error(serve, play):
                 await api.create(**ASK, messages=HELLO)
 
     play(talk())
+
+
+def test_tokens_are_counted_and_nothing_is_recorded(serve, play, codec):
+    async def talk():
+        async with serve(["Hi."]) as served:
+            api = client(served)
+            counted = await api.count_tokens(model="m", system="Be brief.", messages=HELLO)
+            assert not served.record.fidelity
+            asked = await api.create(model="m", max_tokens=9, system="Be brief.", messages=HELLO)
+            prompt = served.record.fidelity[0].prompt_tokens
+            assert counted.input_tokens == prompt
+            with_tools = await api.count_tokens(model="m", tools=[TOOL], messages=HELLO)
+            assert with_tools.input_tokens > prompt
+            assert asked.stop_reason == "end_turn"
+            with pytest.raises(anthropic.BadRequestError, match="max_tokens"):
+                await api.count_tokens(model="m", messages=HELLO, extra_body={"max_tokens": 3})
+            with pytest.raises(anthropic.AuthenticationError):
+                await client(served, key="tg-forged").count_tokens(model="m", messages=HELLO)
+
+    play(talk())
+
+
+@pytest.mark.parametrize(
+    ("content", "shown"),
+    [("no such file", "Error: no such file"), ("ERROR 5", "ERROR 5"), ("", "Error")],
+)
+def test_a_tools_error_is_said_in_its_text(serve, play, codec, content, shown):
+    async def talk():
+        async with serve([CALL, "Oh."]) as served:
+            api = client(served)
+            first = await api.create(**ASK, messages=HELLO)
+            result = {"type": "tool_result", "tool_use_id": first.content[0].id}
+            failed = {**result, "content": content, "is_error": True}
+            said = [*HELLO, {"role": "assistant", "content": first.content}]
+            await api.create(**ASK, messages=[*said, {"role": "user", "content": [failed]}])
+            text = codec.decode(served.sampler.calls[-1].prompt.token_ids)
+            assert f"tool\n{shown}<|im_end|>" in text
+
+    play(talk())
+
+
+def test_an_image_is_refused(serve, play):
+    source = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
+    turn = {"role": "user", "content": [{"type": "image", "source": source}]}
+
+    async def talk():
+        async with serve([]) as served:
+            with pytest.raises(anthropic.BadRequestError, match="image"):
+                await client(served).create(model="m", max_tokens=9, messages=[turn])
+
+    play(talk())

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 
 import httpx
 import pytest
@@ -254,5 +255,23 @@ def test_a_taken_port_is_said(serve, play):
             port = int(served.gateway.url.rpartition(":")[2])
             with pytest.raises(PlatformError, match=f"cannot listen on 127.0.0.1:{port}"):
                 await Gateway.start(port=port)
+
+    play(talk())
+
+
+def test_answers_leave_at_once(serve, play):
+    async def talk():
+        async with serve(["Hi."]) as served:
+            host, _, port = served.gateway.url.removeprefix("http://").partition(":")
+            _, writer = await asyncio.open_connection(host, int(port))
+            connections = served.gateway._server.server_state.connections
+            while not connections:
+                await asyncio.sleep(0.001)
+            (connection,) = connections
+            taken = connection.transport.get_extra_info("socket")
+            # Or the second part of an answer waits 40 ms for the first to be acknowledged.
+            assert taken.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            writer.close()
+            await writer.wait_closed()
 
     play(talk())

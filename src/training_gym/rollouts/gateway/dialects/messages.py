@@ -21,7 +21,7 @@ from training_gym.rollouts.gateway.asked import (
 from training_gym.rollouts.gateway.dialects.chat import stops_of, tool_of
 from training_gym.rollouts.gateway.refusals import Refused
 from training_gym.rollouts.policy import Sample
-from training_gym.spec.messages import Message, ToolCall
+from training_gym.spec.messages import Message, ToolCall, ToolSpec
 
 RAW = "raw_arguments"
 """Name under which arguments that are no JSON object go to the client, as the model wrote them."""
@@ -70,12 +70,20 @@ class ToolUse(Block):
 
 
 class ToolResult(Block):
-    """A tool's answer. Chat templates know no flag for errors; the text says it."""
+    """A tool's answer. Chat templates know no flag for errors, so the text says it."""
 
     type: Literal["tool_result"]
     tool_use_id: str
     content: str | list[TextBlock] = ""
     is_error: bool | None = None
+
+    @property
+    def text(self) -> str:
+        """The answer as a template takes it: an error begins with the word."""
+        text = _text(self.content)
+        if not self.is_error or text.lstrip().lower().startswith("error"):
+            return text
+        return f"Error: {text}" if text else "Error"
 
 
 AnyBlock = Annotated[TextBlock | ThinkingBlock | ToolUse | ToolResult, Field(discriminator="type")]
@@ -103,14 +111,32 @@ class Metadata(Body):
     user_id: str | None = None
 
 
-class MessagesRequest(Body):
-    """What is understood of a request."""
+class CountRequest(Body):
+    """What is understood of a request to count a prompt's tokens."""
 
     model: str
-    max_tokens: Annotated[int, Field(ge=1)]
     messages: Annotated[list[Turn], Field(min_length=1)]
     system: str | list[TextBlock] = ""
     tools: list[Tool] = []
+
+    @property
+    def prompt(self) -> tuple[Message, ...]:
+        """The conversation as ours."""
+        found = [Message(role="system", content=_text(self.system))] if self.system else []
+        for turn in self.messages:
+            found += _assistant(turn) if turn.role == "assistant" else _others(turn)
+        return tuple(found)
+
+    @property
+    def offered(self) -> tuple[ToolSpec, ...]:
+        """The tools as ours."""
+        return tuple(tool_of(t.name, t.description, t.input_schema) for t in self.tools)
+
+
+class MessagesRequest(CountRequest):
+    """What is understood of a request."""
+
+    max_tokens: Annotated[int, Field(ge=1)]
     temperature: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     top_k: Annotated[int, Field(ge=0)] | None = None
@@ -128,11 +154,8 @@ class Messages:
     def read(self, body: Any, tolerated: frozenset[str], memory: Remembered) -> Asked:
         """See `Dialect`."""
         asked = read_body(MessagesRequest, body, neutral=NEUTRAL, tolerated=tolerated)
-        messages = [Message(role="system", content=_text(asked.system))] if asked.system else []
-        for turn in asked.messages:
-            messages += _assistant(turn) if turn.role == "assistant" else _others(turn)
         return Asked(
-            prompt=tuple(messages),
+            prompt=asked.prompt,
             model=asked.model,
             draw=Draw(
                 temperature=asked.temperature,
@@ -141,9 +164,13 @@ class Messages:
                 max_tokens=asked.max_tokens,
                 stop=stops_of(asked.stop_sequences),
             ),
-            tools=tuple(tool_of(t.name, t.description, t.input_schema) for t in asked.tools),
+            tools=asked.offered,
             stream=asked.stream,
         )
+
+    def read_count(self, body: Any, tolerated: frozenset[str]) -> CountRequest:
+        """Understand a request to count a prompt's tokens; raises `Refused`."""
+        return read_body(CountRequest, body, neutral=NEUTRAL, tolerated=tolerated)
 
     def answer(self, asked: Asked, samples: Sequence[Sample], answer_id: str) -> dict[str, Any]:
         """See `Dialect`."""
@@ -217,8 +244,8 @@ def _others(turn: Turn) -> list[Message]:
     texts: list[TextBlock] = []
     for block in turn.content:
         if isinstance(block, ToolResult):
-            text = _text(block.content)
-            found.append(Message(role="tool", content=text, tool_call_id=block.tool_use_id))
+            result = Message(role="tool", content=block.text, tool_call_id=block.tool_use_id)
+            found.append(result)
         elif isinstance(block, TextBlock):
             texts.append(block)
         else:
