@@ -144,6 +144,8 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'training_gym' has no attribute {name!r}")
     value = getattr(importlib.import_module(f"training_gym.{_HOME[name]}"), name)
+    if hasattr(value, "model_rebuild"):  # a signature, for `help`, comes with its validator
+        value.model_rebuild()
     globals()[name] = value
     return value
 

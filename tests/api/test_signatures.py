@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import training_gym
-from training_gym import launch, planning
+from training_gym import TrainConfig, launch, planning
 from training_gym.checks import Subject, raise_errors, run_checks
-from training_gym.launch import Run, TrainConfig
+from training_gym.launch import Run
 
 DEFINITION = (
     "model, dataset, environment, reward, recipe, compute, evals, eval_dataset, "
@@ -81,3 +81,11 @@ def test_every_public_name_is_there(name: str) -> None:
 def test_a_name_that_is_not_public_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'Trainer'"):
         training_gym.Trainer  # noqa: B018
+
+
+def test_every_definition_tells_its_arguments() -> None:
+    """What `help` and notebooks show: validators are built late, signatures must not be."""
+    for name in training_gym.__all__:
+        value = getattr(training_gym, name)
+        if isinstance(value, type) and hasattr(value, "model_fields") and value.model_fields:
+            assert set(inspect.signature(value).parameters) == set(value.model_fields), name
