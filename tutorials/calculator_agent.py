@@ -69,7 +69,7 @@ config = TrainConfig(
         num_steps=8,
         prompts_per_batch=4,
         group_size=5,
-        max_response_tokens=32,
+        max_response_tokens=44,
         optimizer=AdamW(learning_rate=5e-5),
     ),
     evals=[Eval(name="unseen", dataset=list(rows(24, seed=1)))],
