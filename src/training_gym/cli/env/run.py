@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from training_gym.cli.options import AsJson
+from training_gym.cli.options import AsJson, Sets
 
 if TYPE_CHECKING:
     from training_gym.spec.episodes import Episode
@@ -39,10 +39,7 @@ def run(
     score: Annotated[
         bool, typer.Option("--score/--no-score", help="Judge them as the run would.")
     ] = True,
-    sets: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change one value of the definition."),
-    ] = None,
+    sets: Sets = None,
     as_json: AsJson = False,
 ) -> None:
     """Play episodes without training and print their transcripts.
