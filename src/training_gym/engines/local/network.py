@@ -21,6 +21,7 @@ from training_gym.engines.local.attention import Layout, PackedLayout, Segment, 
 from training_gym.engines.local.cache import SlotCache
 from training_gym.engines.local.decoding import Decoder, is_plain
 from training_gym.engines.local.head import chunked_logprobs
+from training_gym.engines.local.projection import Projection, is_projectable
 from training_gym.engines.local.routing import BASE, Router, routing
 from training_gym.engines.local.whole import hidden_whole
 from training_gym.models.weights.adapters import adapter_names
@@ -58,9 +59,12 @@ class Network:
         """The adapter this network is a view of; None: whatever the model has active."""
         self._router: Router | None = None
         self._decoder: Decoder | None = None
+        self._projection: Projection | None = None
         if autocast is None and is_plain(self._causal_lm):
             self._decoder = Decoder(self._causal_lm)
             fused.install(self._causal_lm)
+            if is_projectable(self._head):
+                self._projection = Projection(self._head)
 
     @property
     def parts(self) -> tuple[torch.nn.Module, torch.nn.Module]:
@@ -141,7 +145,7 @@ class Network:
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Logits (n, vocabulary) in float32 of hidden states (n, hidden)."""
         with self._precision():
-            logits: torch.Tensor = self._head(hidden).float()
+            logits: torch.Tensor = (self._projection or self._head)(hidden).float()
         if self._softcap is not None:
             logits = torch.tanh(logits / self._softcap) * self._softcap
         return logits
@@ -159,6 +163,8 @@ class Network:
         """Give back the memory of what decoding keeps beside the weights, before they change."""
         if self._decoder is not None:
             self._decoder.release()
+        if self._projection is not None:
+            self._projection.release()
 
     @torch.no_grad()
     def score(self, ids: Sequence[int], *, chunk: int = 512) -> list[float]:
@@ -216,7 +222,7 @@ class Network:
             tolerance = PARITY_TOLERANCE if exact else HALF_TOLERANCE
             difference, why = self._difference(ids, expected, tolerance)
             if why and self._decoder is not None:
-                self._decoder = None
+                self._decoder = self._projection = None
                 fused.remove(self._causal_lm)
                 difference, why = self._difference(ids, expected, tolerance)
             if why and self.packs:
@@ -253,7 +259,7 @@ class Network:
         """Compute sequences whole from now on."""
         self.packs = False
         self.is_stateful = False
-        self._decoder = None
+        self._decoder = self._projection = None
         self._causal_lm.set_attn_implementation(self._own_attention)
         kind = self._causal_lm.config.model_type
         print(  # noqa: T201 - becomes a log record
