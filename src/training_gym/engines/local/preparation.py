@@ -21,7 +21,8 @@ def prepare_torch(plan: Plan) -> None:
         torch.set_num_threads(engine.threads)
     torch.manual_seed(plan.run.recipe.seed)
     if engine.deterministic and engine.device == "cpu":
-        torch.use_deterministic_algorithms(True)
+        # What `use_deterministic_algorithms(True)` does, which also imports torch's compiler.
+        torch.set_deterministic_debug_mode("error")
         # Otherwise every new tensor is filled with NaN first, which costs and proves nothing here.
         vars(torch.utils)["deterministic"].fill_uninitialized_memory = False
 
