@@ -22,7 +22,7 @@ from training_gym.engines.local.meters import meter_of
 from training_gym.engines.local.network import Network
 from training_gym.engines.local.parallel.spread import SpreadSampler
 from training_gym.engines.local.parallel.team import Team
-from training_gym.engines.local.preparation import prepare_torch, write_texts
+from training_gym.engines.local.preparation import prepare_torch, prompt_tokens, write_texts
 from training_gym.engines.local.reports import Reports
 from training_gym.engines.local.requests import Requests
 from training_gym.engines.local.state import Progress
@@ -239,7 +239,7 @@ class Assembly:
             self.recipe.max_prompt_tokens or self.plan.max_sequence_tokens,
             self.plan.max_sequence_tokens - 1,
         )
-        kept, dropped = data.drop_long(found.tasks, self._prompt_tokens, limit)
+        kept, dropped = data.drop_long(found.tasks, prompt_tokens(self.codec), limit)
         self.recorder.event(
             "tasks_loaded",
             side=side,
@@ -249,11 +249,6 @@ class Assembly:
             report=found.report.changed(too_long=dropped).model_dump(),
         )
         return kept
-
-    def _prompt_tokens(self, task: Task) -> int:
-        if isinstance(task.prompt, str):
-            return len(self.codec.begin()) + len(self.codec.encode(task.prompt))
-        return len(self.codec.encode(self.codec.render(task.prompt)))
 
     def _runner(self, environment: Code | None) -> EpisodeRunner:
         recipe = self.recipe

@@ -16,9 +16,8 @@ from typing import Any
 
 import torch
 
-from training_gym.engines.local import attention, fused, recurrence
+from training_gym.engines.local import attention, fused, parity, recurrence
 from training_gym.engines.local.attention import Layout, PackedLayout, Segment, SlotLayout
-from training_gym.engines.local.cache import SlotCache
 from training_gym.engines.local.decoding import Decoder, is_plain
 from training_gym.engines.local.head import chunked_logprobs
 from training_gym.engines.local.projection import Projection, is_projectable
@@ -247,7 +246,7 @@ class Network:
     ) -> tuple[float, str]:
         """The largest one from `expected`, and what is wrong with it; an empty text: nothing."""
         try:
-            ours = [self._packed_logprobs(ids), self._cached_logprobs(ids)]
+            ours = [parity.packed_logprobs(self, ids), parity.cached_logprobs(self, ids)]
         except (TypeError, AttributeError, NotImplementedError, KeyError, ValueError) as error:
             return float("nan"), f"its layers do not take a layout ({error})"
         difference = max(float((found - expected).abs().max()) for found in ours)
@@ -288,28 +287,3 @@ class Network:
             )
         logprobs: torch.Tensor = logits.float().log_softmax(-1)
         return logprobs
-
-    def _packed_logprobs(self, ids: torch.Tensor) -> torch.Tensor:
-        """Six tokens that two segments continue: three others, and the rest."""
-        packed = torch.cat([ids[:6], ids[:3], ids[6:]])
-        positions = torch.tensor([*range(6), 6, 7, 8, *range(6, 12)], device=self.device)
-        layout = PackedLayout((Segment(0, 6), Segment(6, 3, (0,), 6), Segment(9, 6, (0,), 6)))
-        logprobs = self.logits(self.hidden(packed, positions, layout)).log_softmax(-1)
-        return torch.cat([logprobs[:6], logprobs[9:]])
-
-    def _cached_logprobs(self, ids: torch.Tensor) -> torch.Tensor:
-        """Ten tokens at once, then two steps, in one of two rows of different lengths."""
-        cache = SlotCache(2)
-        cache.reserve(len(ids))
-        passes = (((10, 4), (0, 0)), ((1, 1), (10, 4)), ((1, 1), (11, 5)))
-        found = []
-        for lengths, starts in passes:
-            spans = [range(start, start + n) for start, n in zip(starts, lengths, strict=True)]
-            positions = torch.tensor([p for span in spans for p in span], device=self.device)
-            layout = SlotLayout(cache, rows=(0, 1), lengths=lengths, starts=starts)
-            if layout.is_decode:
-                logits = self.next_logits(ids[positions], positions, layout)
-            else:
-                logits = self.logits(self.hidden(ids[positions], positions, layout))
-            found.append(logits.log_softmax(-1)[: lengths[0]])
-        return torch.cat(found)
