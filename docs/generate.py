@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import algorithms_page
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -46,7 +47,11 @@ with a new number. `runs metrics`, `episodes` and `logs` write one object a reco
 
 def pages() -> dict[Path, str]:
     """Every generated page and its text."""
-    return {HERE / "cli.md": cli_page(), README: readme()}
+    return {
+        HERE / "cli.md": cli_page(),
+        README: readme(),
+        algorithms_page.PAGE: algorithms_page.page(),
+    }
 
 
 def readme() -> str:

@@ -1,8 +1,14 @@
 """Our side: the embedded engine's sampler and trainer, a step for each line on stdin."""
 
 import asyncio
+import os
 import sys
 import time
+
+from training_gym.engines.local.engine import ENVIRONMENT
+
+# As the engine's job does, before torch is there; but threads wait for each other as the peer's do.
+os.environ.update({k: v for k, v in ENVIRONMENT.items() if k != "GOMP_SPINCOUNT"})
 
 import torch
 from shapes import GROUP, PROMPTS, SHAPES, peak_memory_gib, prompts, tell, wait_for_turn

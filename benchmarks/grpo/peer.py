@@ -9,24 +9,10 @@ os.environ.update(HF_HUB_OFFLINE="1", TRL_DISABLE_TELEMETRY="1", TOKENIZERS_PARA
 
 import torch
 from datasets import Dataset
+from fixed_lengths import FixedLengths
 from shapes import GROUP, PROMPTS, SHAPES, peak_memory_gib, prompts, tell, wait_for_turn
-from transformers import AutoTokenizer, LogitsProcessor, LogitsProcessorList, TrainerCallback
+from transformers import AutoTokenizer, LogitsProcessorList, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
-
-
-class FixedLengths(LogitsProcessor):
-    """Row i ends after its own number of tokens, not before: what both sides agreed on."""
-
-    def __init__(self, prompt_tokens, lengths, end):
-        self.prompt_tokens, self.end = prompt_tokens, end
-        self.lengths = torch.tensor(lengths)
-
-    def __call__(self, input_ids, scores):
-        done = input_ids.shape[1] - self.prompt_tokens >= self.lengths - 1
-        scores[:, self.end] = float("-inf")
-        scores[done] = float("-inf")
-        scores[done, self.end] = 0.0
-        return scores
 
 
 class Turns(TrainerCallback):

@@ -6,6 +6,7 @@ platform, and `Run` is what comes back. The work of each step lies in a room bel
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 import time
@@ -28,6 +29,7 @@ from training_gym.jobs.source import pack, unpack
 from training_gym.jobs.submission import new_run_id, submit_attempt
 from training_gym.planning.overrides import set_paths
 from training_gym.platforms import registry as platforms
+from training_gym.records import remote
 from training_gym.records.run_directory import Manifest, RunDirectory
 from training_gym.runs import Run, render_job
 from training_gym.spec.bridge import run_sync
@@ -35,7 +37,7 @@ from training_gym.spec.errors import show_without_traceback
 from training_gym.spec.findings import Finding
 from training_gym.spec.home import runs_directory
 from training_gym.spec.job import Job
-from training_gym.spec.plan import Architecture, Plan
+from training_gym.spec.plan import Plan
 from training_gym.spec.run import RunSpec
 
 __all__ = ["Prepared", "Run", "TrainConfig", "apply_sets", "load_definition", "prepare", "submit"]
@@ -86,6 +88,7 @@ class TrainConfig(RunSpec):
         follow(RunDirectory(run.path), shown, to_stderr)
         if run.wait().status not in ("completed", "stopped"):
             raise run.failure()
+        _say_at_terminal("look at it in the browser: training-gym dashboard")
         return run
 
 
@@ -132,10 +135,9 @@ def prepare(config: TrainConfig, *, say: Callable[[str], None] = to_stderr) -> P
         findings = run_checks(subject)
         _tell(findings, say)
         raise_errors(findings)
-        assert isinstance(subject.architecture, Architecture), "checks refuse what cannot be read"
         plan = planning.make_plan(
             definition.run,
-            subject.architecture,
+            subject.planned,
             run_sync(platforms.find(definition.run.compute.kind).probe()),
             definition.origins,
             longest_prompt_tokens=subject.longest_prompt_tokens,
@@ -153,7 +155,10 @@ def prepare(config: TrainConfig, *, say: Callable[[str], None] = to_stderr) -> P
 def submit(prepared: Prepared) -> Run:
     """Write the run directory and hand the job to its platform."""
     plan, run_id = prepared.plan, prepared.manifest.run_id
+    link = remote.asked_for(prepared.manifest, os.environ)
     directory = RunDirectory.create(runs_directory() / run_id, prepared.manifest)
+    if link is not None:
+        link.keep(directory)
     facts = gather_facts(plan.machine, plan.run.recipe.engine.threads, plan.run.requirements)
     directory.write_plan(plan)
     directory.write_environment(facts)

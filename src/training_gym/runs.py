@@ -26,6 +26,7 @@ from training_gym.planning.overrides import apply_sets, set_paths
 from training_gym.platforms import registry as platforms
 from training_gym.records.checkpoints import Checkpoint, list_checkpoints
 from training_gym.records.documents import read_document, read_document_if_any
+from training_gym.records.health import Assessment, assess, is_paused
 from training_gym.records.readers import read_episodes, read_stream
 from training_gym.records.results import Result, read_result
 from training_gym.records.run_directory import RunDirectory
@@ -182,13 +183,38 @@ class Run:
             )
         control.request(self._directory, "stop_now" if now else "stop")
 
+    def pause(self) -> None:
+        """Ask it to hold after its step; it keeps its memory and devices until `resume()`."""
+        if self.is_inert:
+            return
+        status = self.status
+        if status != "running":
+            raise PlatformError(
+                f"run {self.id} cannot be paused: it is {status}",
+                fix=f"see training-gym runs show {self.id}",
+            )
+        control.request(self._directory, "pause")
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it holds until it is told to go on."""
+        return self.status == "running" and is_paused(self._directory)
+
+    def health(self) -> Assessment:
+        """Its verdict in one sentence, and its alerts with evidence and what to do."""
+        return assess(self._directory)
+
     def resume(self, *, say: Callable[[str], None] = to_stderr) -> Self:
         """Start another attempt from the newest checkpoint, in the same run directory.
 
+        A run that is paused goes on where it is.
         The run goes on with the definition and the source it was launched with. Checkpoints that
         are damaged are passed over, and `say` hears of it.
         """
         if self.is_inert:
+            return self
+        if self.is_paused:
+            control.request(self._directory, "unpause")
             return self
         directory, plan = self._directory, self.plan
         attempt = next_attempt(directory)

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 import training_gym
-from training_gym import launch, planning
+from training_gym import TrainConfig, launch, planning
 from training_gym.checks import Subject, raise_errors, run_checks
-from training_gym.launch import Run, TrainConfig
+from training_gym.launch import Run
 
 DEFINITION = (
     "model, dataset, environment, reward, recipe, compute, evals, eval_dataset, "
-    "resume_from_checkpoint, secrets, requirements, source_include, name, tags"
+    "resume_from_checkpoint, secrets, requirements, source_include, name, tags, health"
 )
 METHODS: dict[str, Callable[..., Any]] = {
     "(self) -> 'Run'": TrainConfig.launch,
@@ -25,7 +25,9 @@ METHODS: dict[str, Callable[..., Any]] = {
     ),
     "(self) -> 'list[Checkpoint]'": Run.checkpoints,
     "(self, now: 'bool' = False) -> 'None'": Run.stop,
-    "(self, *, say: 'Callable[[str], None]' = <function to_stderr>) -> 'None'": Run.resume,
+    "(self) -> 'None'": Run.pause,
+    "(self) -> 'Assessment'": Run.health,
+    "(self, *, say: 'Callable[[str], None]' = <function to_stderr>) -> 'Self'": Run.resume,
     "(self, cursor: 'str' = '') -> 'LogChunk'": Run.logs,
     "(prefix: 'str') -> 'Run'": Run.from_id,
     "() -> 'list[Run]'": Run.all,
@@ -59,8 +61,9 @@ def test_a_definition_takes_exactly_the_designs_arguments_by_name() -> None:
 def test_a_run_offers_exactly_this() -> None:
     offered = {name for name in vars(Run) if not name.startswith("_")}
     assert offered == {
-        "all", "checkpoints", "episodes", "failure", "from_id", "inert", "logs", "metrics",
-        "plan", "result", "resume", "status", "stop", "wait",
+        "all", "checkpoints", "episodes", "failure", "fork", "from_id", "health", "inert",
+        "is_paused", "logs", "metrics", "pause", "plan", "result", "resume", "status", "stop",
+        "wait",
     }  # fmt: skip
     assert {"id", "path", "is_inert"} <= vars(Run("some-id")).keys()
 
@@ -78,3 +81,11 @@ def test_every_public_name_is_there(name: str) -> None:
 def test_a_name_that_is_not_public_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'Trainer'"):
         training_gym.Trainer  # noqa: B018
+
+
+def test_every_definition_tells_its_arguments() -> None:
+    """What `help` and notebooks show: validators are built late, signatures must not be."""
+    for name in training_gym.__all__:
+        value = getattr(training_gym, name)
+        if isinstance(value, type) and hasattr(value, "model_fields") and value.model_fields:
+            assert set(inspect.signature(value).parameters) == set(value.model_fields), name

@@ -3,11 +3,9 @@ import signal
 
 import pytest
 
-pytest.register_assert_rewrite("training_gym.testing.platform_contract")
-
-from training_gym.platforms.local.platform import LocalPlatform  # noqa: E402
-from training_gym.records.processes import identify  # noqa: E402
-from training_gym.testing.platform_contract import CLAUSES, Subject, try_clause  # noqa: E402
+from training_gym.platforms.local.platform import LocalPlatform
+from training_gym.records.processes import identify
+from training_gym.testing.platform_contract import CLAUSES, Subject, try_clause
 
 
 def kill(ref):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from training_gym.checks.definition import is_supervised
 from training_gym.checks.findings import error, note, raised, warning
 from training_gym.checks.subject import Subject
 from training_gym.planning.search import longest_answer
+from training_gym.spec.algorithms import Preference
 from training_gym.spec.errors import GymError
 from training_gym.spec.findings import Finding
+from training_gym.spec.tasks import Task
 
 
 def tasks_can_be_loaded(subject: Subject) -> Iterator[Finding]:
@@ -44,12 +46,32 @@ def tasks_suit_the_algorithm(subject: Subject) -> Iterator[Finding]:
                 f"such as {without[0].prompt_text[:40]!r}",
                 "name the column with the answers: output_column=…",
             )
+        yield from _rejected_answers(subject, tasks)
     elif len(tasks) < subject.run.recipe.prompts_per_batch:
         yield warning(
             "data.few",
             f"{len(tasks)} task(s), but a batch takes {subject.run.recipe.prompts_per_batch}: "
             "tasks repeat within a batch",
             "add tasks, or lower prompts_per_batch",
+        )
+
+
+def _rejected_answers(subject: Subject, tasks: Sequence[Task]) -> Iterator[Finding]:
+    """`data.no_rejected`, `data.rejected_unused`: pairs are needed, or are there for nothing."""
+    wanted = isinstance(subject.run.recipe.algorithm, Preference)
+    unpaired = [task for task in tasks if task.rejected_target is None]
+    if wanted and unpaired:
+        yield error(
+            "data.no_rejected",
+            f"{len(unpaired)} of {len(tasks)} tasks have no answer to avoid, "
+            f"such as {unpaired[0].prompt_text[:40]!r}",
+            "name the column with the rejected answers: rejected_column=…",
+        )
+    elif not wanted and not unpaired:
+        yield note(
+            "data.rejected_unused",
+            f"all {len(tasks)} tasks have a rejected answer, which sft does not learn from",
+            "learn preferences with algorithm=DPO()",
         )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from training_gym.checks.findings import error, raised, warning
 from training_gym.checks.subject import Subject
 from training_gym.records.checkpoints import read_checkpoint, verify
-from training_gym.spec.algorithms import SFT, PolicyGradient
+from training_gym.spec.algorithms import Distill, GivenAnswers, needs_a_group
 from training_gym.spec.errors import GymError
 from training_gym.spec.findings import Finding
 
@@ -27,7 +27,7 @@ def engine_honours_all(subject: Subject) -> Iterator[Finding]:
 def groups_have_a_baseline(subject: Subject) -> Iterator[Finding]:
     """`recipe.group_of_one`: there is nothing to compare an episode with."""
     recipe = subject.run.recipe
-    if isinstance(recipe.algorithm, PolicyGradient) and recipe.group_size == 1:
+    if needs_a_group(recipe.algorithm) and recipe.group_size == 1:
         yield error(
             "recipe.group_of_one",
             f"group_size = 1, but {recipe.algorithm.kind} compares the episodes of a group: "
@@ -73,5 +73,10 @@ def checkpoint_is_whole(subject: Subject) -> Iterator[Finding]:
 
 
 def is_supervised(subject: Subject) -> bool:
-    """Whether training imitates answers instead of judging episodes."""
-    return isinstance(subject.run.recipe.algorithm, SFT)
+    """Whether training learns from given answers and plays no episodes."""
+    return isinstance(subject.run.recipe.algorithm, GivenAnswers)
+
+
+def needs_a_reward(subject: Subject) -> bool:
+    """Whether training learns from rewards; with a teacher they are only reported."""
+    return not isinstance(subject.run.recipe.algorithm, GivenAnswers | Distill)

@@ -50,6 +50,12 @@ def _layers(folder: Path) -> set[str]:
     return {name.removesuffix(".weight") for name, shape in shapes.items() if len(shape) == 2}
 
 
+def companion_can_be_read(subject: Subject) -> Iterator[Finding]:
+    """`model.companion`: the teacher or the reference policy is not found or not understood."""
+    if isinstance(subject.companion_parameters, GymError):
+        yield raised("model.companion", subject.companion_parameters)
+
+
 def _damaged_weights(folder: Path) -> Iterator[Finding]:
     """`model.damaged`: files of weights are missing, or not what their headers promise."""
     from training_gym.models.safetensors_header import tensor_shapes

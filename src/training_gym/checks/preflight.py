@@ -33,6 +33,7 @@ CHECKS: tuple[Check, ...] = (
     definition.checkpoint_is_whole,
     model.model_can_be_read,
     model.adapter_names_layers,
+    model.companion_can_be_read,
     surroundings.disk_has_room,
     data.tasks_can_be_loaded,
     data.tasks_suit_the_algorithm,

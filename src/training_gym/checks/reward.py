@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 
-from training_gym.checks.definition import is_supervised
+from training_gym.checks.definition import is_supervised, needs_a_reward
 from training_gym.checks.findings import error, warning
 from training_gym.checks.outputs import outputs_for, played
 from training_gym.checks.subject import Subject
@@ -46,7 +46,7 @@ def exactly_one_reward(subject: Subject) -> Iterator[Finding]:
         for evaluation in subject.run.evaluations
         if not _judged(subject.run, evaluation)
     ]
-    if not sources and not is_supervised(subject) and subject.run.environment is None:
+    if not sources and needs_a_reward(subject) and subject.run.environment is None:
         yield error(
             "reward.missing",
             "nothing judges the episodes: neither reward, environment nor tasks bring a reward",

@@ -13,6 +13,7 @@ from training_gym import data
 from training_gym.checks.template import read_template
 from training_gym.data import TaskSet
 from training_gym.data.loading import Side
+from training_gym.spec.companions import companion_name, needs_reference
 from training_gym.spec.datasets import Dataset
 from training_gym.spec.engine import Engine
 from training_gym.spec.errors import GymError
@@ -84,6 +85,30 @@ class Subject:
             return read(self.model)
         except GymError as error:
             return error
+
+    @cached_property
+    def companion_parameters(self) -> int | GymError:
+        """Parameters of the frozen model that is held beside the policy; 0: there is none."""
+        from training_gym.models.architecture import read
+        from training_gym.models.catalogue import resolve
+
+        algorithm, named = self.run.recipe.algorithm, companion_name(self.run.recipe.algorithm)
+        if named is not None:
+            try:
+                return read(resolve(named, say=self.say)).num_parameters
+            except GymError as error:
+                return error
+        own_start = needs_reference(algorithm) and self.run.recipe.adapter is None
+        if not own_start or isinstance(self.architecture, GymError):
+            return 0
+        return self.architecture.num_parameters
+
+    @property
+    def planned(self) -> Architecture:
+        """The architecture with what is held beside it, once the checks found both readable."""
+        assert isinstance(self.architecture, Architecture), "checks refuse what cannot be read"
+        assert isinstance(self.companion_parameters, int), "checks refuse what cannot be read"
+        return self.architecture.changed(companion_parameters=self.companion_parameters)
 
     @cached_property
     def codec(self) -> TextCodec | GymError | None:

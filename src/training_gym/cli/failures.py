@@ -15,6 +15,10 @@ RUN_FAILED = 20
 RUN_STOPPED = 21
 RUN_LOST = 22
 WAIT_TIMEOUT = 23
+HEALTH_DEGRADED = 24
+HEALTH_CRITICAL = 25
+ENDED_BEFORE = 26
+UNSOUND = 27
 BUG = 70
 INTERRUPTED = 130
 
@@ -24,6 +28,10 @@ MEANINGS: dict[int, str] = {
     RUN_STOPPED: "the run was stopped before its last step; it can be resumed",
     RUN_LOST: "the run's process vanished without a word; it can be resumed",
     WAIT_TIMEOUT: "`--timeout` passed before the run ended; the run goes on",
+    HEALTH_DEGRADED: "`alerts --fail-on warning`, `status --exit-code`: the verdict is degraded",
+    HEALTH_CRITICAL: "`alerts --fail-on`, `status --exit-code`: the verdict is critical",
+    ENDED_BEFORE: "the run ended before what `--until` waits for came true",
+    UNSOUND: "`harbor verify` found a task that is not sound, or could not run it",
     BUG: "a fault of Training Gym itself: a traceback is on stderr",
     INTERRUPTED: "Ctrl-C",
 }
@@ -67,6 +75,12 @@ class WaitTimeout(GymError):
     """The run did not end in the time given."""
 
     exit_code = WAIT_TIMEOUT
+
+
+class EndedBefore(GymError):
+    """The run ended before what a command waited for came true."""
+
+    exit_code = ENDED_BEFORE
 
 
 class Bug(GymError):

@@ -105,5 +105,6 @@ def told(fields: dict[str, Any]) -> list[str]:
     if fields["status"] == "stopped":
         lines.append(how_to_resume(fields["run_id"]))
     else:
-        lines.append(f"look at it: training-gym runs episodes {fields['run_id']}")
+        lines.append(f"what it wrote: training-gym episodes {fields['run_id']}")
+        lines.append("look at it in the browser: training-gym dashboard")
     return lines

@@ -16,7 +16,7 @@ def init(
         str | None,
         typer.Argument(
             metavar="TEMPLATE",
-            help="haiku, math, reasoning, sft or custom-environment; none: list them.",
+            help="haiku, math, calculator, coding-agent and others; none: list them.",
         ),
     ] = None,
     directory: Annotated[

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from training_gym.cli.options import AsJson
+from training_gym.cli.options import AsJson, Sets
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,10 +32,7 @@ def quickstart(
     smoke: Annotated[
         bool, typer.Option("--smoke", help="Only try every stage, with a tiny random model.")
     ] = False,
-    sets: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change one value of the definition."),
-    ] = None,
+    sets: Sets = None,
     as_json: AsJson = False,
 ) -> None:
     """Teach a small model to write haiku here and now.

@@ -122,6 +122,7 @@ def _figures(comparison: Comparison, run: Run) -> list[str]:
 
 def _next_steps(run: Run) -> list[str]:
     commands = {
+        "what it did, step by step, in the browser": "dashboard",
         "what it wrote, and what that was worth": f"runs episodes {run.id} --limit 20",
         "every number it recorded": f"runs metrics {run.id}",
         "this definition as a file, to make your own from": "init haiku",

@@ -40,6 +40,17 @@ TEMPLATES: dict[str, Template] = {
         "tasks that reasoning-gym generates and judges", ("reasoning.py",), ("reasoning",)
     ),
     "sft": Template("supervised fine-tuning on a csv file", ("sft_csv.py", "data/sft.csv")),
+    "code": Template(
+        "generated programming tasks, graded in sandboxes (Linux)", ("code_cases.py",)
+    ),
+    "guess-number": Template("several turns as a game: reset and step", ("guess_number.py",)),
+    "calculator": Template("an agent with tools that does sums", ("calculator_agent.py",)),
+    "coding-agent": Template(
+        "programming in turns, tried and graded in sandboxes (Linux)", ("coding_agent.py",)
+    ),
+    "black-box-agent": Template(
+        "the agent you already have, through the gateway", ("black_box_agent.py",)
+    ),
     "custom-environment": Template(
         "several turns in an environment of your own", ("custom_environment.py",)
     ),

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from training_gym.data.conversations import read_conversation
+from training_gym.data.conversations import given_answer, read_conversation
 from training_gym.data.rows import TASK_COLUMN, Candidate, Row
 from training_gym.data.template import Template
 from training_gym.data.values import NotJsonError, json_value
@@ -18,6 +18,10 @@ from training_gym.spec.tasks import Task, content_id
 
 RowDataset = FileDataset | HuggingFaceDataset | RowsDataset
 _DEFAULT_OUTPUT = FileDataset.model_fields["output_column"].default
+_DEFAULT_REJECTED = FileDataset.model_fields["rejected_column"].default
+
+CHOSEN_COLUMN = "chosen"
+"""What data sets of preferences call the better answer."""
 
 
 class TaskBuilder:
@@ -39,8 +43,10 @@ class TaskBuilder:
             return Candidate(self._ready_task(row), row.where)
         dataset = self._dataset
         given = self._column(row, "input_column", dataset.input_column)
-        output_column = self._output_column(row)
+        rejected_column = self._rejected_column(row)
+        output_column = self._output_column(row, paired=rejected_column is not None)
         answer = None if output_column is None else self._json(row, output_column)
+        rejected = None if rejected_column is None else self._json(row, rejected_column)
         prompt: str | tuple[Message, ...]
         identity: JsonValue
         if dataset.input_format == "messages":
@@ -57,8 +63,12 @@ class TaskBuilder:
             identity = " ".join(text.split())
             prompt = self._around(text, row)
             is_empty = not identity
-        metadata, left_out = self._metadata(row, output_column)
-        task = _task(prompt, answer, metadata, self._split_key(row, identity), row.where)
+        if rejected is not None:
+            answer = given_answer(answer, "chosen", row.where)
+            rejected = given_answer(rejected, "rejected", row.where)
+        metadata, left_out = self._metadata(row, output_column, rejected_column)
+        split_key = self._split_key(row, identity)
+        task = _task(prompt, answer, rejected, metadata, split_key, row.where)
         return Candidate(task, row.where, is_empty, left_out)
 
     def _column(self, row: Row, setting: str, name: str) -> Any:
@@ -78,12 +88,23 @@ class TaskBuilder:
                 fix="store the expected answer as text, a number or JSON",
             ) from None
 
-    def _output_column(self, row: Row) -> str | None:
+    def _output_column(self, row: Row, *, paired: bool) -> str | None:
         """The answer's column, or None; a dataset without the default one has no answers."""
         name = self._dataset.output_column
-        if name is None or (name == _DEFAULT_OUTPUT and name not in row.columns):
+        if name == _DEFAULT_OUTPUT and name not in row.columns:
+            paired = paired and self._dataset.input_column != CHOSEN_COLUMN
+            return CHOSEN_COLUMN if paired and CHOSEN_COLUMN in row.columns else None
+        if name is None:
             return None
         self._column(row, "output_column", name)
+        return name
+
+    def _rejected_column(self, row: Row) -> str | None:
+        """The column of the answer to avoid, or None; only one that was named has to be there."""
+        name = self._dataset.rejected_column
+        if name is None or (name == _DEFAULT_REJECTED and name not in row.columns):
+            return None
+        self._column(row, "rejected_column", name)
         return name
 
     def _text(self, given: Any, row: Row) -> str:
@@ -125,12 +146,12 @@ class TaskBuilder:
         return (system(self._dataset.system_prompt), *kept)
 
     def _metadata(
-        self, row: Row, output_column: str | None
+        self, row: Row, *taken: str | None
     ) -> tuple[dict[str, JsonValue], tuple[str, ...]]:
         kept: dict[str, JsonValue] = {}
         left_out = []
         for name, value in row.columns.items():
-            if name in (self._dataset.input_column, output_column):
+            if name in (self._dataset.input_column, *taken):
                 continue
             try:
                 kept[name] = json_value(value)
@@ -184,6 +205,7 @@ def _split_target(
 def _task(
     prompt: str | tuple[Message, ...],
     answer: JsonValue,
+    rejected: JsonValue,
     metadata: dict[str, JsonValue],
     split_key: str,
     where: str,
@@ -193,7 +215,9 @@ def _task(
         if isinstance(prompt, str)
         else [message.model_dump(mode="json", exclude_defaults=True) for message in prompt]
     )
-    content: JsonValue = {"prompt": shown, "answer": answer, "metadata": metadata}
+    content: dict[str, JsonValue] = {"prompt": shown, "answer": answer, "metadata": metadata}
+    if rejected is not None:
+        content["rejected"] = rejected
     try:
         json.dumps(content, ensure_ascii=False).encode("utf-8")
         split_key.encode("utf-8")
@@ -203,5 +227,10 @@ def _task(
             fix="write characters beyond U+FFFF as themselves or as a whole pair",
         ) from None
     return Task(
-        id=content_id(content), prompt=prompt, answer=answer, metadata=metadata, split_key=split_key
+        id=content_id(content),
+        prompt=prompt,
+        answer=answer,
+        rejected=rejected,
+        metadata=metadata,
+        split_key=split_key,
     )

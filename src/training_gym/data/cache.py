@@ -46,7 +46,7 @@ def _key(dataset: Dataset, fingerprint: str) -> str:
 @functools.cache
 def _code_version() -> str:
     """A hash of the source that turns rows into tasks."""
-    sources = sorted(Path(__file__).parent.glob("*.py"))
+    sources = sorted(Path(__file__).parent.rglob("*.py"))
     sources += [Path(str(module.__file__)) for module in (errors, messages, tasks)]
     return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
 

@@ -28,6 +28,23 @@ def read_conversation(given: Any, where: str) -> tuple[Message, ...]:
     return tuple(_message(item, number, where) for number, item in enumerate(given, start=1))
 
 
+def given_answer(given: Any, name: str, where: str) -> str:
+    """The text of one answer of a pair: a string, or a conversation that ends with it.
+
+    Data sets of preferences often repeat the prompt in both conversations; it is read from the
+    prompt's own column. Raises `DataError` that names the row.
+    """
+    if isinstance(given, str):
+        return given
+    messages = read_conversation(given, where) if isinstance(given, list) else ()
+    if not messages or messages[-1].role != "assistant" or messages[-1].tool_calls:
+        raise DataError(
+            f"{where}: the {name} answer is no text: {given!r:.60}",
+            fix="give a string, or messages that end with a plain one of the assistant",
+        )
+    return messages[-1].text
+
+
 def _message(item: Any, number: int, where: str) -> Message:
     if not isinstance(item, dict):
         raise DataError(f"{where}: message {number} is {item!r:.40}", fix=_FIX)

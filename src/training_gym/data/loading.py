@@ -11,6 +11,7 @@ from training_gym.data.build import RowDataset, TaskBuilder
 from training_gym.data.cache import Parsed, cached
 from training_gym.data.files import find_file, read_rows
 from training_gym.data.generated import generated_candidates, generator_version
+from training_gym.data.harbor.source import harbor_source
 from training_gym.data.hub import hub_rows, open_hub
 from training_gym.data.memory import memory_rows
 from training_gym.data.order import on_side, shuffled
@@ -20,6 +21,7 @@ from training_gym.spec.datasets import (
     Dataset,
     FileDataset,
     GeneratedDataset,
+    HarborDataset,
     HuggingFaceDataset,
 )
 from training_gym.spec.errors import DataError
@@ -51,6 +53,8 @@ def _open(dataset: Dataset, root: Path) -> Source:
     if isinstance(dataset, GeneratedDataset):
         version = f"reasoning-gym {generator_version()}"
         return Source(version, lambda: generated_candidates(dataset))
+    if isinstance(dataset, HarborDataset):
+        return harbor_source(dataset, root)
     if isinstance(dataset, HuggingFaceDataset):
         table = open_hub(dataset, root)
         fingerprint = getattr(table, "_fingerprint", None)
@@ -125,7 +129,7 @@ def _choose(tasks: list[Task], dataset: Dataset, side: Side) -> list[Task]:
 
 
 def _describe(dataset: Dataset) -> str:
-    if isinstance(dataset, FileDataset | HuggingFaceDataset):
+    if isinstance(dataset, FileDataset | HuggingFaceDataset | HarborDataset):
         return dataset.path
     if isinstance(dataset, GeneratedDataset):
         return f"the generator {dataset.name!r}"

@@ -40,6 +40,16 @@ class TaskStream:
             self._position = end
         return taken
 
+    def named(self, task_id: str) -> Task:
+        """The task of this id; raises `CheckpointError` where there is none."""
+        found = next((task for task in self._tasks if task.id == task_id), None)
+        if found is None:
+            raise CheckpointError(
+                f"the checkpoint was made with other tasks: none is called {task_id!r:.60}",
+                fix="resume with the same dataset and seed, or start a new run from its weights",
+            )
+        return found
+
     def state(self) -> dict[str, Any]:
         """The position as JSON, for `restore`."""
         return {

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import abc
+import inspect
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import JsonValue
+
+from training_gym.environments.opening import opening
 from training_gym.spec.environment import Context, Policy
 from training_gym.spec.episodes import Outcome, Score
-from training_gym.spec.messages import Message, user
+from training_gym.spec.messages import user
 from training_gym.spec.tasks import Task
 
 
@@ -22,48 +27,61 @@ class Turn:
 
 
 class TurnBased(abc.ABC):
-    """An environment written as `reset` and `step`.
+    """An environment written as `reset` and `step`, each plain or `async`.
 
     State belongs in what `reset` returns, not on `self`: episodes run side by side. The sum of
-    all rewards becomes the episode's score, each turn's reward is kept.
+    all rewards becomes the episode's score, each turn's reward is kept. A plain `step` should be
+    quick, since everything else waits for it; one that computes or waits belongs in an `async` one.
     """
 
     max_turns: int = 16
     """Turns after which the episode is truncated."""
 
     @abc.abstractmethod
-    def reset(self, task: Task, ctx: Context) -> tuple[Any, str]:
+    def reset(self, task: Task, ctx: Context) -> tuple[Any, str] | Awaitable[tuple[Any, str]]:
         """A new episode's state and the first observation, shown after the task's prompt."""
 
     @abc.abstractmethod
-    def step(self, state: Any, text: str, ctx: Context) -> Turn:
+    def step(self, state: Any, text: str, ctx: Context) -> Turn | Awaitable[Turn]:
         """Answer the policy's text; `state` may be changed in place."""
+
+    def describe(self, state: Any) -> JsonValue:
+        """The state as it shall be kept with the episode; None: not at all."""
+        return None
+
+    def close(self, state: Any) -> Awaitable[None] | None:
+        """Free what the state holds, however the episode ended."""
+        return None
 
     async def run(self, task: Task, policy: Policy, ctx: Context) -> Outcome:
         """Alternate between policy and environment until done."""
-        state, observation = self.reset(task, ctx)
-        messages = _opening(task, observation)
+        state, observation = await _awaited(self.reset(task, ctx))
+        try:
+            outcome = await self._play(state, observation, task, policy, ctx)
+        finally:
+            described = self.describe(state)
+            if described is not None:
+                ctx.keep({"state": described})
+            await _awaited(self.close(state))
+        return outcome
+
+    async def _play(
+        self, state: Any, observation: str, task: Task, policy: Policy, ctx: Context
+    ) -> Outcome:
+        messages = opening(task, observation)
         rewards: list[float] = []
         for _ in range(self.max_turns):
             reply = await policy.chat(messages)
-            turn = self.step(state, reply.text, ctx)
+            turn: Turn = await _awaited(self.step(state, reply.text, ctx))
             rewards.append(turn.reward)
+            score = Score(value=sum(rewards), turns=tuple(rewards))
             if turn.done:
-                return Outcome(score=Score(value=sum(rewards), turns=tuple(rewards)))
+                return Outcome(score=score)
+            ctx.keep(score=score)  # it counts, too, where a limit of the run ends the episode
             messages = [*messages, reply, user(turn.observation)]
-        return Outcome(
-            status="truncated",
-            reason=f"no end after {self.max_turns} turns",
-            score=Score(value=sum(rewards), turns=tuple(rewards)),
-        )
+        return Outcome(status="truncated", reason=f"no end after {self.max_turns} turns")
 
 
-def _opening(task: Task, observation: str) -> list[Message]:
-    messages = [user(task.prompt)] if isinstance(task.prompt, str) else list(task.prompt)
-    messages = [message for message in messages if message.text or message.role != "user"]
-    if not observation:
-        return messages
-    if messages and messages[-1].role == "user":
-        joined = f"{messages[-1].text}\n\n{observation}"
-        return [*messages[:-1], user(joined)]
-    return [*messages, user(observation)]
+async def _awaited(value: Any) -> Any:
+    """What a plain or an asynchronous method returned."""
+    return await value if inspect.isawaitable(value) else value

@@ -18,7 +18,13 @@ from training_gym.jobs.capture import (
 from training_gym.models.catalogue import CATALOGUE, find
 from training_gym.planning.origins import origins_of
 from training_gym.spec.code import Code
-from training_gym.spec.datasets import FileDataset, HuggingFaceDataset, RowsDataset
+from training_gym.spec.companions import companion_name, with_companion
+from training_gym.spec.datasets import (
+    FileDataset,
+    HarborDataset,
+    HuggingFaceDataset,
+    RowsDataset,
+)
 from training_gym.spec.errors import DataError
 from training_gym.spec.plan import Origin as ValueOrigin
 from training_gym.spec.run import RunSpec
@@ -49,6 +55,10 @@ def define(config: RunSpec, origin: Origin, staging: Path, user_paths: Set[str])
     files: Files = {}
     values = {name: getattr(config, name) for name in config.model_fields_set}
     values["model"] = _model(config.model, origin.folder)
+    named = companion_name(config.recipe.algorithm)
+    if named is not None:
+        absolute = with_companion(config.recipe.algorithm, _model(named, origin.folder))
+        values["recipe"] = config.recipe.changed(algorithm=absolute)
     if config.resume_from_checkpoint is not None:
         checkpoint = origin.folder / Path(config.resume_from_checkpoint).expanduser()
         values["resume_from_checkpoint"] = str(checkpoint.resolve())
@@ -73,11 +83,11 @@ def _filled_in(config: RunSpec, run: RunSpec) -> Iterator[str]:
     pairs += [("eval_dataset", config.eval_dataset, run.eval_dataset)]
     for index, (given, made) in enumerate(zip(config.evals, run.evals, strict=True)):
         pairs.append((f"evals.{index}.dataset", given.dataset, made.dataset))
-    for path, given, made in pairs:
-        if given is None or made is None:
+    for path, before, after in pairs:
+        if before is None or after is None:
             continue
         for name in ("path", "sha256"):
-            if name in made.model_fields_set - given.model_fields_set:
+            if name in after.model_fields_set - before.model_fields_set:
                 yield f"{path}.{name}"
 
 
@@ -109,6 +119,9 @@ def _travelling(dataset: Any, origin: Origin, staging: Path, files: Files) -> An
         return written.changed(path=f"data/{written.path}")
     if isinstance(dataset, FileDataset):
         return _travelling_file(dataset, origin, files)
+    if isinstance(dataset, HarborDataset) and dataset.git is None:
+        place = origin.folder / Path(dataset.path).expanduser()
+        return dataset.changed(path=str(place.resolve()))
     if isinstance(dataset, HuggingFaceDataset):
         place = origin.folder / Path(dataset.path).expanduser()
         return dataset.changed(path=str(place.resolve())) if place.is_dir() else dataset

@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from training_gym.records import remote
 from training_gym.records.checkpoints import (
     Checkpoint,
     CheckpointInfo,
@@ -84,7 +85,10 @@ def make_fork(
         origins=dict(origins),
         parents=(parent.run_id, str(checkpoint.folder)),
     )
+    link = remote.asked_for(manifest, os.environ)
     run = RunDirectory.create(parent.path.with_name(run_id), manifest)
+    if link is not None:
+        link.keep(run)
     run.write_plan(plan)
     shutil.copyfile(parent.environment_path, run.environment_path)
     shutil.copyfile(parent.source_archive, run.source_archive)

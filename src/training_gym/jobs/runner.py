@@ -18,8 +18,10 @@ from training_gym.jobs.control import ControlRequest
 from training_gym.jobs.engine_process import EngineProcess, Leash, reap_earlier
 from training_gym.jobs.environment import engine_environment, require_secrets
 from training_gym.jobs.outputs import Outputs
+from training_gym.jobs.shipping import Shipping
 from training_gym.jobs.source import unpack
 from training_gym.jobs.supervision import Inbox, Supervision, describe_end
+from training_gym.jobs.watch import HealthWatch
 from training_gym.records.documents import create_document, write_document
 from training_gym.records.processes import this_process
 from training_gym.records.recorder import Recorder
@@ -57,15 +59,16 @@ class JobRunner:
     def run_to_the_end(self) -> int:
         """All attempts; returns the exit code of the last and leaves `result.json`."""
         self._listen()
-        leash = Leash(self._run)
-        try:
-            ending = self._attempt(leash)
-            while ending.next_attempt is not None:
-                ending = self._try_again(ending, leash)
-        finally:
-            leash.release()
-        self._answer(self._inbox.new_requests(), "refused", "the job has ended")
-        write_result(self._run)
+        with closing(Shipping(self._run)):
+            leash = Leash(self._run)
+            try:
+                ending = self._attempt(leash)
+                while ending.next_attempt is not None:
+                    ending = self._try_again(ending, leash)
+            finally:
+                leash.release()
+            self._answer(self._inbox.new_requests(), "refused", "the job has ended")
+            write_result(self._run)
         return ending.exit_code
 
     def _listen(self) -> None:
@@ -103,7 +106,10 @@ class JobRunner:
             if job.source_sha256 is not None:
                 unpack(run.source_archive, run.source, job.source_sha256)
             require_secrets(job, os.environ)
-            with closing(Outputs(run, job, job.attempt, recorder)) as outputs:
+            with (
+                closing(HealthWatch(run, job.attempt)),
+                closing(Outputs(run, job, job.attempt, recorder)) as outputs,
+            ):
                 code, stopped_by = self._watch_engine(leash, outputs, recorder)
             ending = describe_end(job, code, stopped_by, started_at, outputs)
             with suppress(GymError):

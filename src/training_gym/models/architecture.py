@@ -6,8 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from training_gym.models.family_defaults import DEFAULTS, MAY_BE_ABSENT
 from training_gym.models.gguf_header import GgufHeader, read_header
-from training_gym.models.parameters import EXACT, count_parameters, num_experts
+from training_gym.models.parameters import EXACT, Sizes, num_experts, sizes
 from training_gym.models.safetensors_header import num_values, tensor_shapes
 from training_gym.spec.errors import ModelError
 from training_gym.spec.plan import Architecture
@@ -21,25 +22,13 @@ _OTHER_NAMES = {
 }
 """What older families call the same thing."""
 
-_DEFAULTS: dict[str, dict[str, Any]] = {
-    "gemma3_text": {
-        "vocab_size": 262_208,
-        "hidden_size": 2304,
-        "intermediate_size": 9216,
-        "num_hidden_layers": 26,
-        "num_attention_heads": 8,
-        "num_key_value_heads": 4,
-        "head_dim": 256,
-        "max_position_embeddings": 131_072,
-        "tie_word_embeddings": True,
-    },
-    "smollm3": {"tie_word_embeddings": True, "num_key_value_heads": 4},
-    "qwen3": {"head_dim": 128},
-    "mistral": {"num_key_value_heads": 8},
-    "gpt2": {"tie_word_embeddings": True},
+_TEXT_FAMILIES = {
+    "gemma3": "gemma3_text",
+    "gemma4": "gemma4_text",
+    "qwen3_5": "qwen3_5_text",
+    "qwen3_5_moe": "qwen3_5_moe_text",
 }
-"""What a family's files leave out and its code assumes; published Gemma 3 files leave out a lot."""
-
+"""Families that see pictures too, to the name of their text part."""
 _GGUF_FAMILIES = {"gemma3": "gemma3_text", "qwen3moe": "qwen3_moe", "qwen2moe": "qwen2_moe"}
 _GGUF_NOT_CAUSAL = frozenset(
     {"bert", "nomic-bert", "nomic-bert-moe", "jina-bert-v2", "jina-bert-v3", "modern-bert"}
@@ -132,20 +121,16 @@ def of_config(config: dict[str, Any], where: Path | str) -> Architecture:
     check_causal(config, where)
     full = _filled(config, where)
     family = full["model_type"]
+    found = sizes(family, full)
+    chosen = full.get("num_experts_per_tok") or full.get("top_k_experts") or 0
     return Architecture(
         family=family,
-        num_parameters=_num_parameters(family, full, "text_config" in config, Path(where)),
-        num_layers=full["num_hidden_layers"],
-        hidden_size=full["hidden_size"],
-        intermediate_size=full["intermediate_size"],
-        num_heads=full["num_attention_heads"],
-        num_kv_heads=full["num_key_value_heads"],
-        head_dim=full["head_dim"],
-        vocab_size=full["vocab_size"],
+        num_parameters=_num_parameters(family, found, "text_config" in config, Path(where)),
         max_context_tokens=full["max_position_embeddings"],
-        tied_embeddings=full["tie_word_embeddings"],
         experts=num_experts(full),
-        experts_per_token=int(full.get("num_experts_per_tok") or 0) if num_experts(full) else 0,
+        experts_per_token=int(chosen) if num_experts(full) else 0,
+        **_shape(full),
+        **_widths(found),
     )
 
 
@@ -153,14 +138,14 @@ def _filled(config: dict[str, Any], where: Path | str) -> dict[str, Any]:
     """The text part of a configuration, with its family's defaults and every derived size."""
     text = dict(config.get("text_config") or config)
     family = text.get("model_type") or str(config.get("model_type"))
-    if family == "gemma3":
-        family = "gemma3_text"
-    full: dict[str, Any] = {**_DEFAULTS.get(family, {}), **_without_none(text)}
+    family = _TEXT_FAMILIES.get(family, family)
+    full: dict[str, Any] = {**DEFAULTS.get(family, {}), **_without_none(text)}
     full["model_type"] = family
     for name in _OTHER_NAMES:
         full[name] = _first(full, name)
     if full["intermediate_size"] is None and full["hidden_size"]:
-        full["intermediate_size"] = 4 * full["hidden_size"]
+        # Where all feed-forward parts are mixtures, none has a width of its own.
+        full["intermediate_size"] = full.get("moe_intermediate_size") or 4 * full["hidden_size"]
     absent = [name for name in (*_OTHER_NAMES, "vocab_size") if not full.get(name)]
     if absent:
         raise ModelError(
@@ -168,6 +153,8 @@ def _filled(config: dict[str, Any], where: Path | str) -> dict[str, Any]:
             fix="fetch the model again, or take another",
         )
     full.setdefault("num_key_value_heads", full["num_attention_heads"])
+    if "qk_nope_head_dim" in full:  # latent attention: what files call head_dim is a part of it
+        full["head_dim"] = full["qk_nope_head_dim"] + full["qk_rope_head_dim"]
     full.setdefault("head_dim", full["hidden_size"] // full["num_attention_heads"])
     tied = config.get("tie_word_embeddings", full.get("tie_word_embeddings", False))
     full["tie_word_embeddings"] = bool(tied)
@@ -175,7 +162,9 @@ def _filled(config: dict[str, Any], where: Path | str) -> dict[str, Any]:
 
 
 def _without_none(config: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in config.items() if value is not None}
+    return {
+        name: value for name, value in config.items() if value is not None or name in MAY_BE_ABSENT
+    }
 
 
 def _first(config: dict[str, Any], name: str) -> Any:
@@ -183,13 +172,13 @@ def _first(config: dict[str, Any], name: str) -> Any:
     return next((config[known] for known in names if config.get(known) is not None), None)
 
 
-def _num_parameters(family: str, full: dict[str, Any], nested: bool, folder: Path) -> int:
+def _num_parameters(family: str, found: Sizes, nested: bool, folder: Path) -> int:
     if family in EXACT and not nested:
-        return count_parameters(family, full)
+        return found.num_parameters
     try:
         return num_values(tensor_shapes(folder))
     except ModelError:
-        return count_parameters(family, full)  # No weights here yet: the arithmetic must do.
+        return found.num_parameters  # No weights here yet: the arithmetic must do.
 
 
 def of_gguf(header: GgufHeader, where: Path | str) -> Architecture:
@@ -200,24 +189,58 @@ def of_gguf(header: GgufHeader, where: Path | str) -> Architecture:
             f"{where} is a {kind or 'nameless'} model: no causal language model",
             fix="take a model that generates text, such as a llama or qwen3",
         )
-    heads = header.get("{arch}.attention.head_count")
-    key_heads = header.get("{arch}.attention.head_count_kv", heads)
-    hidden = header.get("{arch}.embedding_length")
-    tensors = {tensor.name: tensor for tensor in header.tensors}
+    full = _of_header(header)
+    family = full["model_type"]
     return Architecture(
-        family=_GGUF_FAMILIES.get(kind, kind),
+        family=family,
         num_parameters=sum(
             t.num_values for t in header.tensors if not t.name.startswith("rope_freqs")
         ),
-        num_layers=header.get("{arch}.block_count"),
-        hidden_size=hidden,
-        intermediate_size=header.get("{arch}.feed_forward_length", 0),
-        num_heads=heads,
-        num_kv_heads=max(key_heads) if isinstance(key_heads, list) else key_heads,
-        head_dim=header.get("{arch}.attention.key_length") or hidden // heads,
-        vocab_size=len(header.get("tokenizer.ggml.tokens", ())),
         max_context_tokens=header.get("{arch}.context_length"),
-        tied_embeddings="output.weight" not in tensors,
-        experts=header.get("{arch}.expert_count", 0),
-        experts_per_token=header.get("{arch}.expert_used_count", 0),
+        experts=full["num_experts"],
+        experts_per_token=full["num_experts_per_tok"],
+        **_shape(full),
+        **(_widths(sizes(family, full)) if family in EXACT else {}),
     )
+
+
+def _of_header(header: GgufHeader) -> dict[str, Any]:
+    """What a header says, in a configuration's words."""
+    heads = header.get("{arch}.attention.head_count")
+    key_heads = header.get("{arch}.attention.head_count_kv", heads)
+    hidden = header.get("{arch}.embedding_length")
+    family = _GGUF_FAMILIES.get(header.architecture, header.architecture)
+    return {
+        **DEFAULTS.get(family, {}),
+        "model_type": family,
+        "hidden_size": hidden,
+        "num_hidden_layers": header.get("{arch}.block_count"),
+        "intermediate_size": header.get("{arch}.feed_forward_length", 0),
+        "num_attention_heads": heads,
+        "num_key_value_heads": max(key_heads) if isinstance(key_heads, list) else key_heads,
+        "head_dim": header.get("{arch}.attention.key_length") or hidden // heads,
+        "vocab_size": len(header.get("tokenizer.ggml.tokens", ())),
+        "tie_word_embeddings": all(t.name != "output.weight" for t in header.tensors),
+        "num_experts": header.get("{arch}.expert_count", 0),
+        "num_experts_per_tok": header.get("{arch}.expert_used_count", 0),
+        "moe_intermediate_size": header.get("{arch}.expert_feed_forward_length", 0),
+    }
+
+
+def _shape(full: dict[str, Any]) -> dict[str, Any]:
+    """What a whole configuration says in so many words."""
+    return {
+        "num_layers": full["num_hidden_layers"],
+        "hidden_size": full["hidden_size"],
+        "intermediate_size": full["intermediate_size"],
+        "num_heads": full["num_attention_heads"],
+        "num_kv_heads": full["num_key_value_heads"],
+        "head_dim": full["head_dim"],
+        "vocab_size": full["vocab_size"],
+        "tied_embeddings": full["tie_word_embeddings"],
+    }
+
+
+def _widths(found: Sizes) -> dict[str, int]:
+    """What an architecture says beside its parameters."""
+    return {name: value for name, value in found._asdict().items() if name != "num_parameters"}

@@ -45,10 +45,11 @@ def resolve(name: str, *, say: Callable[[str], None] = lambda _: None) -> Path:
         )
     if looks_like_hub_id(name):
         return snapshot(name)
-    raise ModelError(
-        f"no model, folder or file is called {name!r}",
-        fix=f"{did_you_mean(name, all_names())} Hub ids are written owner/model",
-    )
+    if name.startswith(("/", ".", "~")):
+        fix = "check the path: a model is a folder with config.json, or a .gguf file"
+    else:
+        fix = f"write Hub ids as owner/model; {did_you_mean(name, all_names())}"
+    raise ModelError(f"no model, folder or file is called {name!r}", fix=fix)
 
 
 def _is_model_folder(path: Path) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from training_gym.models.cards import ModelCard, PackageSource
-from training_gym.models.parameters import count_parameters
+from training_gym.models.parameters import sizes
 from training_gym.spec.errors import ModelError, did_you_mean
 from training_gym.spec.plan import Architecture
 
@@ -63,11 +63,13 @@ def _sizes(
         "vocab_size": vocabulary,
         "tie_word_embeddings": tied,
         "num_experts": experts[0],
+        "num_experts_per_tok": experts[1],
         "moe_intermediate_size": experts[2],
     }
+    found = sizes(family, config)
     return Architecture(
         family=family,
-        num_parameters=count_parameters(family, config),
+        num_parameters=found.num_parameters,
         num_layers=layers,
         hidden_size=hidden,
         intermediate_size=inner,
@@ -79,6 +81,9 @@ def _sizes(
         tied_embeddings=tied,
         experts=experts[0],
         experts_per_token=experts[1],
+        adapted_widths=found.adapted_widths,
+        cached_values=found.cached_values,
+        active_width=found.active_width,
     )
 
 

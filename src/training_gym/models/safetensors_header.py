@@ -51,6 +51,12 @@ def tensor_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
+def metadata(file: Path) -> dict[str, str]:
+    """The texts a file carries beside its tensors; raises `ModelError` where it is damaged."""
+    found = _header(file)[0].get("__metadata__") or {}
+    return {str(name): str(value) for name, value in found.items()}
+
+
 def _file_shapes(file: Path) -> dict[str, tuple[int, ...]]:
     header, data_start = _header(file)
     size, end = file.stat().st_size, data_start

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from training_gym.spec.algorithms import SFT
+from training_gym.spec.algorithms import GivenAnswers
 from training_gym.spec.plan import Architecture, Machine, MemoryEstimate
 from training_gym.spec.recipe import LocalEngine, Lora
 from training_gym.spec.run import RunSpec
@@ -56,11 +56,12 @@ def computed_bytes(engine: LocalEngine, machine: Machine) -> int:
 
 
 def available_gib(engine: LocalEngine, machine: Machine) -> float:
-    """Memory that may be planned for, where the weights will lie."""
+    """Memory that one process may plan for, where the weights will lie."""
     total = (
         machine.accelerator_memory_gib if on_accelerator(engine, machine) else machine.memory_gib
     )
-    return total * USABLE_FRACTION
+    alone = 1 if on_accelerator(engine, machine) else engine.data_parallel
+    return total * USABLE_FRACTION / alone
 
 
 def estimate_memory(
@@ -74,11 +75,15 @@ def estimate_memory(
     trained = adapted if adapter else architecture.num_parameters
     # Weights are held in float32; computing in bfloat16 casts each of them once a pass.
     held = 4 if width == 4 else 6
+    beside = architecture.companion_parameters
     packed = max(shape.token_budget, shape.sequence_tokens)
+    replicas = engine.data_parallel
+    # Beside whole weights, each of several processes keeps the shard that it changes.
+    shards = 4 * (architecture.num_parameters + adapted) / replicas if replicas > 1 else 0
     return MemoryEstimate(
-        weights_gib=held * (architecture.num_parameters + adapted) / GIB,
+        weights_gib=(held * (architecture.num_parameters + adapted + beside) + shards) / GIB,
         gradients_gib=4 * trained / GIB,
-        optimizer_gib=8 * trained / GIB,  # AdamW's two moments, in float32
+        optimizer_gib=8 * trained / replicas / GIB,  # AdamW's two moments, in float32
         activations_gib=packed * activation_bytes_per_token(architecture, width) / GIB,
         logits_gib=_logits_bytes(run, architecture, shape) / GIB,
         kv_cache_gib=_cache_bytes(run, architecture, width, shape) / GIB,
@@ -101,14 +106,20 @@ def activation_bytes_per_token(architecture: Architecture, width: int) -> float:
     h = architecture.hidden_size
     attention = architecture.num_heads * architecture.head_dim
     keys = architecture.num_kv_heads * architecture.head_dim
-    mlp = architecture.intermediate_size * max(1, architecture.experts_per_token)
-    kept = width * (6 * h + 5 * attention + 2 * keys + 4 * mlp)
-    upcast = 8 * h if width < 4 else 0
-    return ACTIVATION_SLACK * architecture.num_layers * (kept + upcast)
+    dense = architecture.intermediate_size * max(1, architecture.experts_per_token)
+    mlp = architecture.active_width or architecture.num_layers * dense
+    kept = width * (architecture.num_layers * (6 * h + 5 * attention + 2 * keys) + 4 * mlp)
+    upcast = 8 * h * architecture.num_layers if width < 4 else 0
+    return ACTIVATION_SLACK * (kept + upcast)
 
 
 def adapter_parameters(architecture: Architecture, adapter: Lora) -> int:
-    """Parameters of a low-rank adapter on every linear layer: rank x (inputs + outputs) each."""
+    """Parameters of a low-rank adapter on every linear layer: rank x (inputs + outputs) each.
+
+    Experts are no linear layers: they are one parameter each, and no adapter covers them.
+    """
+    if architecture.adapted_widths:
+        return adapter.rank * architecture.adapted_widths
     h = architecture.hidden_size
     attention = architecture.num_heads * architecture.head_dim
     keys = architecture.num_kv_heads * architecture.head_dim
@@ -124,16 +135,18 @@ def _logits_bytes(run: RunSpec, architecture: Architecture, shape: Shape) -> flo
 
 
 def _cache_bytes(run: RunSpec, architecture: Architecture, width: int, shape: Shape) -> float:
-    """Keys and values of every slot at full length."""
+    """Keys and values of every slot at full length, and the states of linear attention."""
     if not samples(run):
         return 0.0
-    per_token = 2 * architecture.num_layers * architecture.num_kv_heads * architecture.head_dim
-    return float(width * per_token * shape.slots * shape.sequence_tokens)
+    llama = 2 * architecture.num_layers * architecture.num_kv_heads * architecture.head_dim
+    per_token = architecture.cached_values or llama
+    states = 4 * architecture.state_values  # kept in float32
+    return float(shape.slots * (width * per_token * shape.sequence_tokens + states))
 
 
 def samples(run: RunSpec) -> bool:
-    """Whether the run draws tokens at all: supervised training does only to be evaluated."""
-    return not isinstance(run.recipe.algorithm, SFT) or bool(run.evaluations)
+    """Whether the run draws tokens at all: with given answers it does only to be evaluated."""
+    return not isinstance(run.recipe.algorithm, GivenAnswers) or bool(run.evaluations)
 
 
 def _process_gib(run: RunSpec, machine: Machine) -> float:

@@ -8,6 +8,7 @@ from typing import Any
 from training_gym.planning.memory import Shape, computed_bytes, on_accelerator
 from training_gym.planning.nearest import refusal
 from training_gym.planning.search import Limits, fit, limits_of, longest_answer
+from training_gym.spec.errors import PlanError
 from training_gym.spec.plan import Architecture, Machine, Origin, Plan
 from training_gym.spec.run import RunSpec
 
@@ -32,6 +33,7 @@ def make_plan(
         origins: Origin of every leaf of `run`; what is decided here becomes the planner's.
         longest_prompt_tokens: No prompt is longer than this, where that is known.
     """
+    _refuse_too_many_processes(run, machine)
     limits = limits_of(run, architecture, machine, longest_prompt_tokens)
     found = fit(run, architecture, machine, limits)
     if found is None:
@@ -53,6 +55,19 @@ def make_plan(
     )
 
 
+def _refuse_too_many_processes(run: RunSpec, machine: Machine) -> None:
+    """Raise `PlanError` where processes that train together would have to share a device."""
+    engine = run.recipe.engine
+    on_device = on_accelerator(engine, machine) or engine.device == "mps"
+    devices = max(machine.accelerators, 1) if on_device else machine.cpu_cores
+    if engine.data_parallel > devices:
+        kind = "accelerators" if on_device else "CPU cores"
+        raise PlanError(
+            f"engine.data_parallel = {engine.data_parallel}, but the machine has {devices} {kind}",
+            fix=f"lower it to {devices}",
+        )
+
+
 def _open_recipe(run: RunSpec, shape: Shape) -> dict[str, Any]:
     """Values for the recipe's open fields."""
     if run.recipe.max_prompt_tokens is not None:
@@ -72,7 +87,7 @@ def _open_engine(
         values["dtype"] = "bfloat16" if computed_bytes(engine, machine) == 2 else "float32"
     if engine.threads is None:
         small = architecture.num_parameters < ONE_THREAD_PARAMETERS
-        values["threads"] = 1 if small else machine.cpu_cores
+        values["threads"] = 1 if small else max(machine.cpu_cores // engine.data_parallel, 1)
     if engine.slots is None:
         values["slots"] = shape.slots
     if engine.token_budget is None:

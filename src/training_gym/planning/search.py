@@ -45,7 +45,8 @@ def limits_of(
     """What definition, model and machine leave open; raises `PlanError` if they leave nothing."""
     engine = run.recipe.engine
     on_device = on_accelerator(engine, machine)
-    slots = min(run.recipe.episodes_per_batch, DEVICE_SLOTS if on_device else CPU_SLOTS)
+    at_once = -(-run.recipe.episodes_per_batch // engine.data_parallel)
+    slots = min(at_once, DEVICE_SLOTS if on_device else CPU_SLOTS)
     budget = DEVICE_BUDGET_TOKENS if on_device else CPU_BUDGET_TOKENS
     longest, least = _sequence_bounds(run, architecture, longest_prompt_tokens)
     answers = longest_answer(run)

@@ -1,8 +1,8 @@
 """The thread that writes records, and what happens when it cannot keep up.
 
-When the queue is full, metrics, logs and spans are dropped, counted, and the count is recorded as
-an event; everything else is written at once by the caller into a segment of its own
-(`<writer>.spill`), where readers put it back in order.
+When the queue is full, metrics, logs, spans and columns for display are dropped, counted, and the
+count is recorded as an event; everything else is written at once by the caller into a segment of
+its own (`<writer>.spill`), where readers put it back in order.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from training_gym.records.documents import encode
 from training_gym.records.lines import Envelope, Record, StreamWriters
 from training_gym.records.readers import last_seq
 from training_gym.records.run_directory import RunDirectory, Stream
+from training_gym.records.tokens import Block
 from training_gym.spec.episodes import Counters, Episode
 
-DROPPABLE: frozenset[Stream] = frozenset({"metrics", "logs", "spans"})
+DROPPABLE: frozenset[Stream] = frozenset({"metrics", "logs", "spans", "tokens"})
 GATHER_S = 0.05
 """How long the thread waits for company before it writes a lone record."""
 RETRY_S = 1.0
@@ -47,7 +48,12 @@ class BackgroundWriter:
         self._thread.start()
 
     def put(
-        self, stream: Stream, body: str, counters: Counters, episode: Episode | None = None
+        self,
+        stream: Stream,
+        body: str,
+        counters: Counters,
+        episode: Episode | None = None,
+        columns: Block | None = None,
     ) -> None:
         """Take a record; `body` is the JSON of its fields.
 
@@ -55,7 +61,7 @@ class BackgroundWriter:
         """
         with self._changed:
             self._refuse_if_broken()
-            record = self._new_record(stream, body, counters, episode)
+            record = self._new_record(stream, body, counters, episode, columns)
             beside = record is not None and not self._enqueue(record)
         if record is not None and beside:
             self._write_beside(record)
@@ -106,19 +112,27 @@ class BackgroundWriter:
             raise RuntimeError("the recorder is closed")
 
     def _new_record(
-        self, stream: Stream, body: str, counters: Counters, episode: Episode | None
+        self,
+        stream: Stream,
+        body: str,
+        counters: Counters,
+        episode: Episode | None = None,
+        columns: Block | None = None,
     ) -> Record | None:
         """None: there is no room, and this stream may be dropped."""
         size = 128 + len(body)
         if episode is not None:
             size += 16 * sum(len(path.token_ids) for path in episode.trajectories)
+        if columns is not None:
+            size += len(columns.data)
         if stream in DROPPABLE and not self._has_room(size):
             self._count_dropped(stream)
             return None
         now, monotonic = time.time(), time.monotonic()
         envelope = Envelope(self._writer, self._attempt, self._seq, now, monotonic, counters)
         self._seq += 1
-        return Record(stream, envelope.seq, envelope.around(body), size, episode)
+        text = envelope.around(body)
+        return Record(stream, envelope.seq, text, size, episode, columns)
 
     def _has_room(self, size: int) -> bool:
         waiting = self._accepted - self._done
@@ -208,7 +222,7 @@ class BackgroundWriter:
                 return []
             body = encode({"kind": "records_dropped", "streams": dict(self._unreported)})
             self._unreported.clear()
-            report = self._new_record("events", body, Counters(), None)
+            report = self._new_record("events", body, Counters())
             assert report is not None, "events are never dropped"
             self._accepted += 1
             self._waiting_bytes += report.size

@@ -8,7 +8,7 @@ from pathlib import Path
 from training_gym.records.documents import encode, storage_error, to_bytes
 from training_gym.records.run_directory import SCHEMA_VERSION, RunDirectory, Stream
 from training_gym.records.segments import SegmentWriter
-from training_gym.records.tokens import TokenColumns
+from training_gym.records.tokens import Block, TokenColumns
 from training_gym.spec.episodes import Counters, Episode
 from training_gym.spec.errors import RecordsError
 
@@ -51,6 +51,8 @@ class Record:
     size: int
     """About how much memory it takes, in bytes."""
     episode: Episode | None = None
+    columns: Block | None = None
+    """Goes to the sidecar, and the line says where."""
 
 
 class StreamWriters:
@@ -103,6 +105,9 @@ class StreamWriters:
         return self._files[stream]
 
     def _line(self, record: Record, file: SegmentWriter) -> str:
+        if record.columns is not None:
+            reference = record.columns.reference(file.write_tokens(record.columns.data))
+            return f'{record.text[:-1]},"columns":{encode(reference)}}}\n'
         if record.episode is None:
             return record.text + "\n"
         stored = self._tokens.store(record.episode, file.path, file.write_tokens)
@@ -129,7 +134,7 @@ def _number(counters: Counters, name: str) -> str:
 
 
 def _parts(batch: list[Record]) -> list[list[Record]]:
-    """Episodes one by one, so that their segments roll in time; other records together."""
-    if batch[0].stream == "episodes":
+    """Records with tokens one by one, so that their segments roll in time; others together."""
+    if batch[0].stream in ("episodes", "tokens"):
         return [[record] for record in batch]
     return [batch[start : start + 1024] for start in range(0, len(batch), 1024)]

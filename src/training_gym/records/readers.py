@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import groupby
@@ -122,12 +122,17 @@ def last_record(
 
 def last_seq(run: RunDirectory, writer: str, attempt: int) -> int:
     """The last sequence number a writer has used in an attempt; -1: none."""
-    tails = [
-        _tail(segment)
+    return last_of_segments(
+        segment
         for stream in get_args(Stream)
         for segment in segments(run.streams / stream)
         if segment.attempt == attempt and segment.writer.removesuffix(".spill") == writer
-    ]
+    )
+
+
+def last_of_segments(found: Iterable[Segment]) -> int:
+    """The last sequence number in these segments; -1: none."""
+    tails = [_tail(segment) for segment in found]
     return max((tail["seq"] for tail in tails if tail is not None), default=-1)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import atexit
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -17,6 +17,7 @@ from training_gym.records.checkpoints import Checkpoint, Position
 from training_gym.records.documents import encode, storage_error
 from training_gym.records.lines import RESERVED
 from training_gym.records.run_directory import RunDirectory, Stream
+from training_gym.records.tokens import Block
 from training_gym.spec.episodes import Counters, Episode
 
 
@@ -83,9 +84,34 @@ class Recorder:
         said = {"rule": rule, "message": message, "severity": severity}
         self.record("alerts", {**said, **fields}, counters)
 
-    def episode(self, episode: Episode) -> None:
-        """Record an episode with its tokens; never dropped."""
-        self.record("episodes", {}, episode.counters, episode=episode)
+    def episode(self, episode: Episode, *, staleness: int | None = None) -> None:
+        """Record an episode with its tokens; never dropped.
+
+        `staleness`: policy versions between its oldest token and the policy that learns from it;
+        None: readers take it from the tokens.
+        """
+        fields = {} if staleness is None else {"staleness": staleness}
+        self.record("episodes", fields, episode.counters, episode=episode)
+
+    def token_columns(
+        self,
+        episode: str,
+        columns: Mapping[str, Sequence[float]],
+        *,
+        trajectory: int = 0,
+        start: int = 0,
+        counters: Counters | None = None,
+    ) -> None:
+        """Record what became known of an episode's tokens after it was recorded, for display.
+
+        Columns such as `entropy`, `advantage` or `mismatch` hold a value for each token of
+        the trajectory from the token `start` on, kept as f16; may be dropped under pressure.
+        """
+        block = Block.pack(
+            *((name, "f16", [_half(v) for v in values]) for name, values in columns.items())
+        )
+        fields = {"episode": episode, "trajectory": trajectory, "start": start}
+        self._writer.put("tokens", encode(fields), counters or self.counters, columns=block)
 
     def span(
         self,
@@ -169,3 +195,8 @@ class Recorder:
             marker.touch()
         except OSError as error:
             raise storage_error(error, marker) from error
+
+
+def _half(value: float) -> float:
+    """Within what half precision can hold; what lies beyond becomes its greatest number."""
+    return max(-65504.0, min(65504.0, value)) if value == value else value

@@ -8,14 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, JsonValue
 
 from training_gym.records.documents import create_document, read_document, write_document
 from training_gym.spec.errors import RecordsError
-from training_gym.spec.job import Job
 from training_gym.spec.settings import Settings
+
+if TYPE_CHECKING:
+    from training_gym.spec.job import Job
 
 SCHEMA_VERSION = 1
 """Of manifests, results, checkpoints and records; readers refuse what is newer."""
@@ -24,6 +26,7 @@ Stream = Literal[
     "metrics",
     "spans",
     "episodes",
+    "tokens",
     "logs",
     "events",
     "alerts",
@@ -105,6 +108,11 @@ class RunDirectory:
         return self.path / "environment.json"
 
     @property
+    def vocabulary_path(self) -> Path:
+        """The text of each token id; see `records.vocabulary`."""
+        return self.path / "vocabulary.json"
+
+    @property
     def result_path(self) -> Path:
         """The finish line."""
         return self.path / "result.json"
@@ -148,6 +156,8 @@ class RunDirectory:
 
     def job(self, attempt: int) -> Job:
         """The job of an attempt; raises `RecordsError`."""
+        from training_gym.spec.job import Job  # and with it all of a run: lists need none of it
+
         return Job.read(read_document(self.attempt(attempt) / "job.json"))
 
     def write_plan(self, plan: Mapping[str, Any] | Settings) -> None:
@@ -157,6 +167,18 @@ class RunDirectory:
     def write_environment(self, environment: Mapping[str, Any] | Settings) -> None:
         """Write `environment.json`."""
         write_document(self.environment_path, environment)
+
+
+def existing_run(runs: Path, run_id: str) -> RunDirectory:
+    """The run of this id in a folder; raises `RecordsError` for what is no id, or no run."""
+    if run_id in ("", ".", "..") or "/" in run_id or "\\" in run_id or "\0" in run_id:
+        raise RecordsError(f"{run_id!r:.80} is no run id", fix="see training-gym runs list")
+    run = RunDirectory(runs / run_id)
+    if not run.manifest_path.exists():
+        raise RecordsError(
+            f"there is no run {run_id!r:.80} in {runs}", fix="see training-gym runs list"
+        )
+    return run
 
 
 def require_known_schema(document: Mapping[str, Any], path: Path) -> None:

@@ -12,11 +12,11 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import chain, groupby
+from itertools import chain, compress, groupby
 from pathlib import Path
 from typing import Any
 
-from training_gym.spec.episodes import Episode, Trajectory
+from training_gym.spec.episodes import SAMPLED, Episode, Trajectory
 from training_gym.spec.errors import RecordsError
 
 _FORMATS = {"u32": "I", "i32": "i", "f32": "f", "f16": "e", "u8": "B"}
@@ -98,6 +98,9 @@ class TokenColumns:
             "prompt_length": trajectory.prompt_length,
             "prompt": prompt,
             "tokens": block.reference(write(block.data)),
+            "sampled": sampled_sums(
+                trajectory.flags[shared:], trajectory.logprobs[shared:], trajectory.versions
+            ),
         }
 
     def _prompt(
@@ -113,6 +116,23 @@ class TokenColumns:
                 self._prompts.popitem(last=False)
         self._prompts.move_to_end(key)
         return known
+
+
+def sampled_sums(
+    flags: Sequence[int], logprobs: Sequence[float], versions: Sequence[int]
+) -> dict[str, Any]:
+    """Count and summed log-probability of the sampled tokens, and the first and last version.
+
+    What lists and filters need; the line carries it so that they need not read the sidecar.
+    """
+    drawn = [bool(flag & SAMPLED) for flag in flags]
+    known = [version for version in versions if version >= 0]
+    return {
+        "tokens": sum(drawn),
+        "logprobs": sum(compress(logprobs, drawn)),
+        "first": min(known, default=None),
+        "last": max(known, default=None),
+    }
 
 
 def load_trajectory(stored: dict[str, Any], read: Callable[[int, int], bytes]) -> Trajectory:

@@ -37,6 +37,11 @@ def combine(parts: Sequence[RewardPart], judgements: Sequence[Judgement]) -> Jud
             components=components,
             turns=_turns(weights, scores),
             agents=_agents(weights, scores),
+            details={
+                part.name: score.details
+                for part, score in zip(parts, scores, strict=True)
+                if score.details
+            },
         )
     )
 

@@ -91,12 +91,15 @@ class RewardRunner:
         return [combine(self._parts, row) for row in zip(*columns, strict=True)]
 
     async def close(self) -> None:
-        """Kill all workers and wait until they are gone."""
+        """Kill all workers and wait until they are gone; close rewards that hold something."""
         for process in self._processes:
             process.close()
         await asyncio.to_thread(self._threads.shutdown, cancel_futures=True)
         for process in self._processes:
             process.reap()
+        for function in self._functions:
+            if function is not None and hasattr(function.call, "aclose"):
+                await function.call.aclose()
 
     async def _start(self) -> None:
         loop = asyncio.get_running_loop()

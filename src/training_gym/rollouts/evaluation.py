@@ -7,7 +7,8 @@ import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from training_gym.rollouts.runner import Attempt, EpisodeRunner
+from training_gym.rollouts.attempts import Attempt
+from training_gym.rollouts.runner import EpisodeRunner
 from training_gym.rollouts.statistics import Interval, bootstrap_mean
 from training_gym.spec.episodes import Counters, Episode
 from training_gym.spec.sampling import Sampling

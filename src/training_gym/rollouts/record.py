@@ -1,8 +1,8 @@
-"""The token record of one agent's conversation: what was rendered, what was sampled, exactly.
+"""The token record of one episode's conversations: what was rendered, what was sampled, exactly.
 
-A request whose messages continue those of a recorded path grows that path: its prompt is the
-recorded ids plus the rendering of only the new messages. Otherwise a new path is opened, rendered
-as a whole. What was sampled is never encoded again on the path where it was sampled.
+A request whose messages mean what a recorded path says continues that path: its prompt is the
+recorded ids plus the template's rendering of only the new messages. Otherwise a new path is opened,
+rendered as a whole. What was sampled is never encoded again on the path where it was sampled.
 """
 
 from __future__ import annotations
@@ -10,133 +10,218 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from training_gym.spec.episodes import PROMPT, SAMPLED, STOP, TOOL, Trajectory
-from training_gym.spec.errors import ModelError
-from training_gym.spec.messages import Message, ToolSpec, assistant, user
+from training_gym.rollouts.drift import DriftBudget
+from training_gym.rollouts.graph import Node, Rendering, Tokens, leaves, trajectory
+from training_gym.rollouts.increments import Broken, Increment, Template
+from training_gym.rollouts.meaning import same_messages, tools_meaning
+from training_gym.spec.drift import DriftLimits
+from training_gym.spec.episodes import PROMPT, Fidelity, PromptKind, Trajectory
+from training_gym.spec.messages import Message, ToolSpec, user
 from training_gym.spec.sampling import Completion
 from training_gym.spec.text import TextCodec
 
 
-@dataclass
-class Path:
-    """A conversation and its tokens, growing together."""
+@dataclass(eq=False)
+class Conversation:
+    """A graph's root: one agent's opening with the tools it was offered."""
 
     agent: str
-    messages: list[Message]
-    token_ids: list[int] = field(default_factory=list)
-    flags: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    versions: list[int] = field(default_factory=list)
-    prompt_length: int = 0
-    ended_with_stop: bool = True
+    tools: object
+    root: Node
 
-    def add_rendered(self, ids: Sequence[int], flag: int) -> None:
-        """Append tokens that were not sampled."""
-        self.token_ids.extend(ids)
-        self.flags.extend([flag] * len(ids))
-        self.logprobs.extend([0.0] * len(ids))
-        self.versions.extend([-1] * len(ids))
 
-    def add_sampled(self, completion: Completion, message: Message) -> None:
-        """Append what the policy drew, and the message it amounts to."""
-        self.token_ids.extend(completion.token_ids)
-        flags = [SAMPLED] * len(completion.token_ids)
-        self.ended_with_stop = completion.stop_reason == "stop"
-        if flags and self.ended_with_stop:
-            flags[-1] |= STOP
-        self.flags.extend(flags)
-        self.logprobs.extend(completion.logprobs)
-        self.versions.extend(completion.versions)
-        self.messages.append(message)
+@dataclass(frozen=True)
+class Opened:
+    """A prompt to sample from."""
 
-    def trajectory(self) -> Trajectory:
-        """The path as the trainer takes it."""
-        return Trajectory(
-            agent=self.agent,
-            token_ids=tuple(self.token_ids),
-            flags=tuple(self.flags),
-            logprobs=tuple(self.logprobs),
-            versions=tuple(self.versions),
-            prompt_length=self.prompt_length,
-        )
+    node: Node
+    fidelity: Fidelity
+    token_ids: tuple[int, ...] = field(repr=False)
 
 
 class TokenRecord:
     """All paths of one episode."""
 
-    def __init__(self, codec: TextCodec) -> None:
-        """An empty record."""
+    def __init__(self, codec: TextCodec, drift: DriftLimits | None = None) -> None:
+        """An empty record; `drift` says what happens where recorded tokens cannot go on."""
         self._codec = codec
-        self.paths: list[Path] = []
-        self.forks = 0
-        """Requests whose history differed from what was recorded."""
+        self._drift = DriftBudget(drift or DriftLimits())
+        self._conversations: list[Conversation] = []
+        self._calls = 0
+        self.fidelity: list[Fidelity] = []
+        """How each prompt came about."""
 
-    def open(self, agent: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> Path:
-        """The path that ends with the prompt for `messages`, grown or new."""
-        known = self._longest(agent, messages)
+    @property
+    def forks(self) -> int:
+        """Requests whose history had to be rendered anew."""
+        return self._drift.forks
+
+    def open(
+        self, agent: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()
+    ) -> Opened:
+        """The prompt for `messages`, continued where recorded or else new.
+
+        Raises:
+            ModelError: the template refuses the conversation.
+            DriftError: recorded history cannot go on, and the limits say to refuse that.
+        """
+        template = Template(self._codec, tools)
+        known = self._longest(agent, messages, tools)
+        broken = None
         if known is not None:
-            new = messages[len(known.messages) :]
-            increment = self._increment(known, new, tools)
-            if increment is not None:
-                flag = TOOL if all(message.role == "tool" for message in new) else PROMPT
-                known.add_rendered(increment, flag)
-                known.messages.extend(new)
-                return known
-        if any(path.agent == agent for path in self.paths):
-            self.forks += 1
-        text = self._codec.render(messages, tools=tools, add_generation_prompt=True)
-        return self._new(agent, list(messages), self._codec.encode(text))
+            node, length = known
+            found = self._continue(template, node, messages[length:])
+            if isinstance(found, Opened):
+                return self._note(agent, found)
+            broken = found.reason
+            messages = [*node.conversation, *messages[length:]]
+        text = template.open(messages)
+        ids = tuple(self._codec.encode(text))
+        has_history = any(message.role == "assistant" for message in messages)
+        strayed = has_history and any(known.agent == agent for known in self._conversations)
+        kind: PromptKind = "forked" if broken or strayed else "opened"
+        reason = broken or ("the history is not what was recorded" if strayed else "")
+        fidelity = self._fidelity(agent, kind, ids, reason=reason, has_history=has_history)
+        self._drift.check(fidelity)
+        node = self._root(agent, tools_meaning(tools), messages, ids, Rendering.of(text))
+        return self._note(agent, Opened(node, fidelity, ids))
 
-    def open_raw(self, agent: str, text: str) -> Path:
-        """A new path that continues a raw text."""
-        ids = [*self._codec.begin(), *self._codec.encode(text)]
-        return self._new(agent, [user(text)], ids)
+    def open_raw(self, agent: str, text: str) -> Opened:
+        """A prompt that continues a raw text."""
+        ids = (*self._codec.begin(), *self._codec.encode(text))
+        node = self._root(agent, "raw", [user(text)], ids, Rendering.of(text))
+        return self._note(agent, Opened(node, self._fidelity(agent, "opened", ids), ids))
+
+    def answer(
+        self, prompt: Node, completion: Completion, message: Message, *, delivered: bool = True
+    ) -> Node:
+        """Add what was drawn, and the message it amounts to, behind its prompt."""
+        ids = completion.token_ids
+        ended = completion.stop_reason == "stop" and ids[-1:] != () and self._is_stop(ids[-1])
+        self._calls += len(message.tool_calls)
+        return Node(
+            "sampled",
+            (message,),
+            Tokens.sampled(completion, ended=ended),
+            parent=prompt,
+            stop_reason=completion.stop_reason,
+            delivered=delivered,
+        )
+
+    @property
+    def next_call(self) -> int:
+        """Number of the next tool call, from which its id is made."""
+        return self._calls
 
     def trajectories(self) -> tuple[Trajectory, ...]:
-        """Every path on which something was sampled."""
-        found = [path.trajectory() for path in self.paths]
-        return tuple(trajectory for trajectory in found if trajectory.num_sampled)
+        """Every path to a last answer; an answer that several share is trained in the first."""
+        trained: set[Node] = set()
+        return tuple(
+            trajectory(conversation.agent, leaf, trained)
+            for conversation in self._conversations
+            for leaf in leaves(conversation.root)
+        )
 
-    def _new(self, agent: str, messages: list[Message], ids: list[int]) -> Path:
-        path = Path(agent, messages)
-        path.add_rendered(ids, PROMPT)
-        path.prompt_length = len(ids)
-        self.paths.append(path)
-        return path
+    def _is_stop(self, token: int) -> bool:
+        return token in self._codec.stop_ids
 
-    def _longest(self, agent: str, messages: Sequence[Message]) -> Path | None:
-        """The longest path of this agent whose messages begin `messages`."""
-        fitting = [
-            path
-            for path in self.paths
-            if path.agent == agent
-            and len(path.messages) < len(messages)
-            and list(messages[: len(path.messages)]) == path.messages
-            and path.messages[-1].role == "assistant"
-        ]
-        return max(fitting, key=lambda path: len(path.messages), default=None)
+    def _continue(self, template: Template, node: Node, new: Sequence[Message]) -> Opened | Broken:
+        """The prompt behind a sampled node, or why there is none."""
+        increment = template.increment(node, new)
+        if isinstance(increment, Broken):
+            return increment
+        agent = next(c.agent for c in self._conversations if c.root is node.path[0])
+        before = node.token_ids
+        child = self._known_child(node, new, increment)
+        kind: PromptKind = "grown" if child or not node.children else "branched"
+        reason = ""
+        if any(message.role == "assistant" for message in new):
+            kind, reason = "forked", "an answer in the history is not what was recorded"
+        ids = (*before, *increment.ids)
+        fidelity = self._fidelity(
+            agent, kind, ids, recorded=len(before), reason=reason, exact=increment.exact
+        )
+        self._drift.check(fidelity)
+        if child is None:
+            tokens = Tokens.rendered(increment.ids, increment.flags)
+            rendering = increment.rendering
+            child = Node("rendered", tuple(new), tokens, parent=node, rendering=rendering)
+        return Opened(child, fidelity, ids)
 
-    def _increment(
-        self, path: Path, new: Sequence[Message], tools: Sequence[ToolSpec]
-    ) -> list[int] | None:
-        """Ids between the sampled answer and the next one; None where they cannot be known.
+    def _known_child(self, node: Node, new: Sequence[Message], increment: Increment) -> Node | None:
+        """The rendered node behind an answer that says the same, if there is one."""
+        return next(
+            (
+                child
+                for child in node.children
+                if child.tokens.ids == increment.ids and same_messages(child.messages, new)
+            ),
+            None,
+        )
 
-        The template's text for the new messages is the difference of two renderings of a stand-in
-        conversation, taken from behind the stop token, so that what the template puts after a
-        turn (Qwen's newline) is kept. An answer that was cut off, or that a stop text ended, has no
-        such place.
+    def _root(
+        self,
+        agent: str,
+        tools: object,
+        messages: Sequence[Message],
+        ids: tuple[int, ...],
+        rendering: Rendering,
+    ) -> Node:
+        """The root that begins with this prompt: asked twice, it is the same one."""
+        for known in self._conversations:
+            if (known.agent, known.tools) == (agent, tools) and (
+                known.root.tokens.ids == ids and same_messages(known.root.messages, messages)
+            ):
+                return known.root
+        tokens = Tokens.rendered(ids, (PROMPT,) * len(ids))
+        root = Node("rendered", tuple(messages), tokens, rendering=rendering)
+        self._conversations.append(Conversation(agent, tools, root))
+        return root
+
+    def _longest(
+        self, agent: str, messages: Sequence[Message], tools: Sequence[ToolSpec]
+    ) -> tuple[Node, int] | None:
+        """The answer that ends the longest recorded beginning of `messages`, and its length.
+
+        Of two that say the same, the one that was sampled last.
         """
-        last = path.token_ids[-1] if path.token_ids else None
-        if not path.ended_with_stop or last not in self._codec.stop_ids:
-            return None
-        stop = self._codec.decode([last])
-        stand_in = [user("a"), assistant("b")]
-        try:
-            before = self._codec.render(stand_in, tools=tools, add_generation_prompt=False)
-            after = self._codec.render([*stand_in, *new], tools=tools, add_generation_prompt=True)
-        except ModelError:
-            return None
-        end = before.rfind(stop)
-        if end < 0 or not after.startswith(before):
-            return None
-        return self._codec.encode(after[end + len(stop) :])
+        offered = tools_meaning(tools)
+        best: tuple[Node, int] | None = None
+        for known in self._conversations:
+            if (known.agent, known.tools) != (agent, offered):
+                continue
+            waiting = [(known.root, 0)]
+            while waiting:
+                node, start = waiting.pop()
+                end = start + len(node.messages)
+                if end >= len(messages) or not same_messages(node.messages, messages[start:end]):
+                    continue
+                if node.kind == "sampled" and (best is None or end >= best[1]):
+                    best = (node, end)
+                waiting += [(child, end) for child in reversed(node.children)]
+        return best
+
+    def _fidelity(
+        self,
+        agent: str,
+        kind: PromptKind,
+        ids: Sequence[int],
+        *,
+        recorded: int = 0,
+        reason: str = "",
+        exact: bool = True,
+        has_history: bool = False,
+    ) -> Fidelity:
+        return Fidelity(
+            agent=agent,
+            kind=kind,
+            reason=reason,
+            prompt_tokens=len(ids),
+            recorded_tokens=recorded,
+            exact=exact,
+            has_history=has_history or recorded > 0,
+        )
+
+    def _note(self, agent: str, opened: Opened) -> Opened:
+        self.fidelity.append(opened.fidelity)
+        return opened

@@ -19,7 +19,10 @@ class _Rows(Settings):
     input_column: str = "prompt"
     """Column with the prompt."""
     output_column: str | None = "answer"
-    """Column with the expected answer; None: the tasks have none."""
+    """Column with the expected answer; None: the tasks have none. Rows with `chosen` and a rejected
+    answer need not name it."""
+    rejected_column: str | None = "rejected"
+    """Column with the answer to avoid, for learning preferences; rows without it have none."""
     input_format: InputFormat = "text"
     """`text`: one user message; `messages`: a list of role and content; `raw`: completed as is."""
     system_prompt: str | None = None
@@ -75,6 +78,26 @@ class GeneratedDataset(Settings):
     shuffle: bool = True
 
 
+class HarborDataset(Settings):
+    """Harbor task folders: one, a folder of them, a registry's JSON index; on disk or in git."""
+
+    kind: Literal["harbor"] = "harbor"
+    path: str = "."
+    """Folder or index file; relative to the repository, else to the file that defines the run."""
+    dataset: str | None = None
+    """In a registry: `name` or `name@version`."""
+    git: str | None = None
+    """Address of a repository."""
+    commit: str | None = None
+    """The 40 digits of the commit, which `git` needs."""
+    tasks: tuple[str, ...] = ("*",)
+    """Patterns of folder names to keep."""
+    system_prompt: str | None = None
+    eval_fraction: float = Field(0.0, ge=0, lt=1)
+    limit: int | None = Field(None, ge=1)
+    shuffle: bool = True
+
+
 class RowsDataset(_Rows):
     """Rows held in memory. The launcher writes them to a hashed jsonl before they travel."""
 
@@ -116,7 +139,8 @@ class RowsDataset(_Rows):
 
 
 Dataset = Annotated[
-    HuggingFaceDataset | FileDataset | GeneratedDataset | RowsDataset, Field(discriminator="kind")
+    HuggingFaceDataset | FileDataset | GeneratedDataset | HarborDataset | RowsDataset,
+    Field(discriminator="kind"),
 ]
 
 

@@ -52,6 +52,15 @@ class Engine(Protocol):
         ...
 
 
+Column = Literal["old_logprobs", "reference_logprobs", "values", "returns"]
+"""Further numbers a loss may need of every token:
+
+- `old_logprobs`: the trainer's own log-probability before the batch's first update;
+- `reference_logprobs`: that of the reference policy or of the teacher;
+- `values`: the value head's estimate, before the first update, of the state a token is drawn in;
+- `returns`: what the value head shall estimate there."""
+
+
 class TrainingBatch(Settings):
     """What a trainer learns from in one optimizer step."""
 
@@ -60,6 +69,8 @@ class TrainingBatch(Settings):
     """Per trajectory, one value per token; ignored where the loss mask is off."""
     weights: tuple[float, ...]
     """Share of each trajectory in its episode; an episode's shares sum to 1."""
+    columns: dict[Column, tuple[tuple[float, ...], ...]] = {}
+    """What the algorithm needs beside; per trajectory, one value per token."""
 
 
 class Trainer(Protocol):

@@ -52,6 +52,28 @@ class Trajectory(Settings):
         return sum(self.loss_mask)
 
 
+PromptKind = Literal["opened", "grown", "branched", "forked"]
+"""`opened`: a new conversation; `grown`: a recorded path went on; `branched`: another way on from
+a recorded place; `forked`: recorded history had to be rendered and encoded anew."""
+
+
+class Fidelity(Settings):
+    """How one prompt came about: what of it is recorded, what had to be encoded anew."""
+
+    agent: str
+    kind: PromptKind
+    reason: str = ""
+    """Of a fork: why the recorded tokens could not be continued."""
+    prompt_tokens: int
+    recorded_tokens: int = 0
+    """Of the prompt, the tokens taken from the record as they were."""
+    exact: bool = True
+    """The template writes the recorded history as the model had written it. Where not, the last
+    answer's text differs in wording only (spaces in JSON, dropped text), and its ids are kept."""
+    has_history: bool = False
+    """The conversation held answers already, so that it could have drifted."""
+
+
 OutcomeStatus = Literal["finished", "truncated", "model_failed", "infrastructure_failed"]
 
 
@@ -72,6 +94,8 @@ class Score(Settings):
     components: dict[str, float] = {}
     turns: tuple[float, ...] | None = None
     agents: dict[str, float] | None = None
+    details: dict[str, JsonValue] = {}
+    """What else the judge found, for people: failed cases, tampering, the tier of isolation."""
 
 
 class Counters(Settings):
@@ -98,6 +122,8 @@ class Episode(Settings):
     """`train`, or the name of the evaluation."""
     messages: tuple[Message, ...] = ()
     """The whole conversation of the policy under training, prompt included."""
+    conversations: dict[str, tuple[Message, ...]] = {}
+    """The latest conversation of every other agent, by its name."""
     trajectories: tuple[Trajectory, ...] = ()
     outcome: Outcome = Field(default_factory=Outcome)
     score: Score | None = None
@@ -105,6 +131,10 @@ class Episode(Settings):
     duration_s: float = 0.0
     retries: int = 0
     """Times this episode was played again after an infrastructure failure."""
+    forks: int = 0
+    """Requests whose history differed from the recorded tokens, so that a new path began."""
+    fidelity: tuple[Fidelity, ...] = ()
+    """How each prompt came about, in the order of the requests."""
 
     @property
     def completion(self) -> str:

@@ -8,12 +8,14 @@ GymError
 ├── ModelError         a model cannot be found, read or run
 ├── RewardError        a reward function misbehaved
 ├── EnvironmentFailure an environment misbehaved
+├── DriftError         a harness rewrites what was sampled more often than allowed
 ├── CheckError         preflight found what would fail later
 ├── PlanError          it does not fit
 ├── EngineError        the engine refuses or failed
 ├── PlatformError      the platform refuses or failed
 ├── RecordsError       a run's files are missing or unreadable
-└── CheckpointError    a checkpoint is missing, damaged or does not belong to the run
+├── CheckpointError    a checkpoint is missing, damaged or does not belong to the run
+└── SandboxError       a sandbox refused, failed or died (typed in spec.sandboxes)
 ```
 
 Anything else that escapes is our bug and shows a traceback.
@@ -86,6 +88,10 @@ class EnvironmentFailure(GymError):
     exit_code = 6
 
 
+class DriftError(EnvironmentFailure):
+    """Prompts depart from the recorded tokens more often than the run allows."""
+
+
 class CheckError(GymError):
     """Preflight found something that would fail later.
 
@@ -135,6 +141,12 @@ class CheckpointError(GymError):
     """A checkpoint is missing, damaged or belongs to another run."""
 
     exit_code = 12
+
+
+class SandboxError(GymError):
+    """A sandbox could not be had, failed or died."""
+
+    exit_code = 13
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

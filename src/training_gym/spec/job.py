@@ -10,7 +10,7 @@ from pydantic import Field
 from training_gym.spec.plan import Machine
 from training_gym.spec.settings import Settings
 
-ControlKind = Literal["stop", "stop_now", "checkpoint"]
+ControlKind = Literal["stop", "stop_now", "checkpoint", "pause", "unpause"]
 
 
 class NodeGroup(Settings):

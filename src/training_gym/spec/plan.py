@@ -39,6 +39,16 @@ class Architecture(Settings):
     tied_embeddings: bool
     experts: int = 0
     experts_per_token: int = 0
+    adapted_widths: int = 0
+    """Inputs plus outputs of all linear layers of the decoder; 0: as a Llama of this shape has."""
+    cached_values: int = 0
+    """Numbers that one token's keys and values take, over all layers; 0: as above."""
+    state_values: int = 0
+    """Numbers that one sequence takes however long it is: states of linear attention."""
+    active_width: int = 0
+    """Width of all feed-forward parts that one token passes, over all layers; 0: as above."""
+    companion_parameters: int = 0
+    """Of a frozen model held beside it: a reference policy, a teacher."""
 
 
 class MemoryEstimate(Settings):

@@ -6,7 +6,24 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from training_gym.spec.algorithms import DAPO, GRPO, SFT, Algorithm, DrGRPO
+from training_gym.spec.algorithms import (
+    CISPO,
+    DAPO,
+    DPO,
+    GRPO,
+    GSPO,
+    PPO,
+    RLOO,
+    SFT,
+    Algorithm,
+    Distill,
+    DrGRPO,
+    GivenAnswers,
+    PolicyGradient,
+    ReinforcePlusPlus,
+    SimPO,
+)
+from training_gym.spec.drift import DriftLimits
 from training_gym.spec.errors import SpecError, did_you_mean
 from training_gym.spec.sampling import Sampling
 from training_gym.spec.settings import Settings
@@ -83,6 +100,9 @@ class LocalEngine(Settings):
     """Type of matrix products; weights and moments stay float32. auto: bfloat16 on CUDA."""
     threads: int | None = Field(None, ge=1)
     """CPU threads; None: the physical cores this process may use."""
+    data_parallel: int = Field(1, ge=1)
+    """Processes that sample and train together, one to each GPU; on a CPU they share its threads.
+    Optimizer state and gradients are sharded over them."""
     slots: int | None = Field(None, ge=1)
     """Sequences sampled at once; None: the planner decides."""
     token_budget: int | None = Field(None, ge=64)
@@ -109,14 +129,31 @@ def _as_engine(value: Any) -> Any:
 EngineSpec = Annotated[LocalEngine, BeforeValidator(_as_engine)]
 
 
+_ALGORITHM_NAMES: dict[str, type[Settings]] = {
+    "grpo": GRPO,
+    "dr-grpo": DrGRPO,
+    "dapo": DAPO,
+    "gspo": GSPO,
+    "cispo": CISPO,
+    "rloo": RLOO,
+    "reinforce++": ReinforcePlusPlus,
+    "ppo": PPO,
+    "distill": Distill,
+    "sft": SFT,
+    "dpo": DPO,
+    "simpo": SimPO,
+}
+
+
 def _no_name(value: Any) -> Any:
     if isinstance(value, str):
-        known = {"grpo": GRPO, "dr-grpo": DrGRPO, "dapo": DAPO, "sft": SFT}
-        kind = known.get(value.lower())
-        wanted = "one of " + ", ".join(f"{k.__name__}()" for k in known.values())
+        kind = _ALGORITHM_NAMES.get(value.lower().replace("_", "-"))
+        wanted = "one of " + ", ".join(f"{k.__name__}()" for k in _ALGORITHM_NAMES.values())
+        if kind is not None:
+            wanted = "Distill(teacher=…)" if kind is Distill else f"{kind.__name__}()"
         raise SpecError(
             f"algorithm = {value!r} is a name, not an algorithm",
-            fix=f"give {wanted if kind is None else kind.__name__ + '()'}",
+            fix=f"give {wanted}",
         )
     return value
 
@@ -137,14 +174,22 @@ class Recipe(Settings):
     """Episodes of each task in one batch."""
     optimizer_steps_per_batch: int = Field(1, ge=1)
     """Updates of the weights made from one batch."""
+    max_staleness: int = Field(0, ge=0)
+    """Policy versions by which a token may be older than the policy that begins to learn from it:
+    as far as it allows, the next batches are played meanwhile. 0: strictly on-policy."""
     max_prompt_tokens: int | None = Field(None, ge=1)
     """Longer prompts are left out, counted and reported; None: what the context allows."""
     max_response_tokens: int = Field(256, ge=1)
     """Tokens the policy may sample in one turn."""
     max_turns: int = Field(32, ge=1)
     """Turns after which an episode is truncated."""
+    max_episode_tokens: int | None = Field(None, ge=1)
+    """Tokens sampled in all turns together, after which an episode is truncated; None: what the
+    turns allow."""
     episode_timeout_s: float = Field(600, gt=0)
     """Seconds after which an episode is truncated."""
+    drift: DriftLimits = Field(default_factory=DriftLimits)
+    """How often a harness may send a history other than the one that was sampled."""
     sampling: Sampling = Field(default_factory=Sampling)
     optimizer: AdamW = Field(default_factory=AdamW)
     checkpoints: CheckpointPolicy = Field(default_factory=CheckpointPolicy)
@@ -161,18 +206,42 @@ class Recipe(Settings):
         """Episodes of one batch."""
         return self.prompts_per_batch * self.group_size
 
+    @property
+    def updates_per_batch(self) -> int:
+        """Most updates of the weights made from one batch."""
+        if isinstance(self.algorithm, GivenAnswers):
+            return 1
+        passes = self.algorithm.passes if isinstance(self.algorithm, PolicyGradient) else 1
+        return passes * self.optimizer_steps_per_batch
+
+
+def _of_answers(name: str, algorithm: Algorithm, learning_rate: float) -> Recipe:
+    return Recipe(
+        name=name,
+        algorithm=algorithm,
+        group_size=1,
+        prompts_per_batch=16,
+        optimizer=AdamW(learning_rate=learning_rate),
+    )
+
 
 RECIPES: dict[str, Recipe] = {
     "grpo": Recipe(name="grpo"),
     "dr-grpo": Recipe(name="dr-grpo", algorithm=DrGRPO()),
     "dapo": Recipe(name="dapo", algorithm=DAPO()),
-    "sft": Recipe(
-        name="sft",
-        algorithm=SFT(),
-        group_size=1,
-        prompts_per_batch=16,
-        optimizer=AdamW(learning_rate=1e-5),
+    "gspo": Recipe(name="gspo", algorithm=GSPO()),
+    "cispo": Recipe(name="cispo", algorithm=CISPO()),
+    "rloo": Recipe(name="rloo", algorithm=RLOO()),
+    "reinforce++": Recipe(
+        name="reinforce++", algorithm=ReinforcePlusPlus(), prompts_per_batch=32, group_size=1
     ),
+    "reinforce++-baseline": Recipe(
+        name="reinforce++-baseline", algorithm=ReinforcePlusPlus(group_baseline=True)
+    ),
+    "ppo": Recipe(name="ppo", algorithm=PPO(), prompts_per_batch=32, group_size=1),
+    "sft": _of_answers("sft", SFT(), 1e-5),
+    "dpo": _of_answers("dpo", DPO(), 1e-6),
+    "simpo": _of_answers("simpo", SimPO(), 1e-6),
 }
 """Recipes by name, for `recipe="grpo"`."""
 

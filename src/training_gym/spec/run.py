@@ -6,10 +6,11 @@ from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
-from training_gym.spec.algorithms import SFT
+from training_gym.spec.algorithms import GivenAnswers
 from training_gym.spec.code import CodeRef
 from training_gym.spec.compute import ComputeSpec, LocalTarget
 from training_gym.spec.datasets import DatasetSpec
+from training_gym.spec.health import Health
 from training_gym.spec.recipe import RECIPES, RecipeSpec
 from training_gym.spec.rewards import RewardSpec
 from training_gym.spec.sampling import Sampling
@@ -57,6 +58,8 @@ class RunSpec(Settings):
     """Further files or folders that travel with the source, relative to the defining file."""
     name: str | None = None
     tags: tuple[str, ...] = ()
+    health: Health = Field(default_factory=Health)
+    """Thresholds of the health rules, what alarms set off, who is told."""
 
     @field_validator("model", mode="before")
     @classmethod
@@ -80,8 +83,14 @@ class RunSpec(Settings):
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
             raise ValueError(f"two evaluations are called {twice!r}")
-        if isinstance(self.recipe.algorithm, SFT) and self.environment is not None:
-            raise ValueError("supervised training plays no episodes: leave environment out")
+        if isinstance(self.recipe.algorithm, GivenAnswers) and self.environment is not None:
+            kind = self.recipe.algorithm.__class__.__name__
+            raise ValueError(
+                f"with given answers ({kind}) no episodes are played: leave environment out"
+            )
+        for hook in self.health.webhooks:
+            if hook.url_secret is not None and hook.url_secret not in self.secrets:
+                raise ValueError(f"url_secret {hook.url_secret!r} is not among secrets")
         return self
 
     @property

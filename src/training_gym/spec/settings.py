@@ -15,7 +15,11 @@ class Settings(BaseModel):
     """A frozen, closed value; the docstring beneath a field feeds help, docs and JSON schema."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", use_attribute_docstrings=True, ser_json_inf_nan="strings"
+        frozen=True,
+        extra="forbid",
+        use_attribute_docstrings=True,
+        ser_json_inf_nan="strings",
+        defer_build=True,  # a command that lists runs builds no validator of a recipe
     )
 
     def __init__(self, **values: Any) -> None:

@@ -20,6 +20,8 @@ class Task(Settings):
     """Messages for the chat template, or a string that is completed as it stands."""
     answer: JsonValue = None
     """Expected answer or whatever the reward needs; the text to imitate in supervised training."""
+    rejected: JsonValue = None
+    """The answer to avoid, where preferences are learned and `answer` is the one to choose."""
     metadata: dict[str, JsonValue] = {}
     """Every other column of the row."""
     split_key: str
@@ -37,6 +39,13 @@ class Task(Settings):
         """The assistant message that supervised training imitates, if the task has one."""
         if isinstance(self.answer, str):
             return assistant(self.answer)
+        return None
+
+    @property
+    def rejected_target(self) -> Message | None:
+        """The assistant message that preference training makes less likely."""
+        if isinstance(self.rejected, str):
+            return assistant(self.rejected)
         return None
 
 

@@ -42,3 +42,25 @@ class TextCodec(Protocol):
     def decode_visible(self, ids: Sequence[int]) -> str:
         """Text of the ids without special tokens."""
         ...
+
+    def marks(self, ids: Sequence[int]) -> tuple[int, ...]:
+        """The special tokens among the ids, in order: a text's structure without its words."""
+        ...
+
+    def read_answer(
+        self,
+        ids: Sequence[int],
+        *,
+        after: Sequence[int] = (),
+        tools: Sequence[ToolSpec] = (),
+        first_call: int = 0,
+    ) -> Message:
+        """The assistant message that sampled ids amount to, as the model's family writes it.
+
+        Args:
+            ids: what was sampled, with or without the token that ended the turn.
+            after: the prompt it continues, which may have opened the reasoning already.
+            tools: what was offered; without tools nothing is read as a call.
+            first_call: number of the first call, from which calls get their ids.
+        """
+        ...

@@ -264,3 +264,35 @@ def test_the_exit_code_is_that_of_what_is_foreseen(found: tuple[str, ...], exit_
         raise_errors(findings)
     assert refused.value.exit_code == exit_code
     assert pickle.loads(pickle.dumps(refused.value)).exit_code == exit_code
+
+
+def test_preferences_need_pairs(make: Make, folder: Path) -> None:
+    recipe = {"algorithm": {"kind": "dpo"}, "group_size": 1, "prompts_per_batch": 2}
+    fields = {"reward": None, "recipe": recipe, "dataset": "pairs.jsonl"}
+    (folder / "pairs.jsonl").write_text('{"prompt": "a", "chosen": "b", "rejected": "c"}\n')
+    assert codes(make(**fields)) == []
+    imitated = make(**fields | {"recipe": recipe | {"algorithm": {"kind": "sft"}}})
+    assert "data.rejected_unused" in codes(imitated, "note")
+    (folder / "pairs.jsonl").write_text('{"prompt": "a", "chosen": "b"}\n')
+    assert codes(make(**fields)) == ["data.no_answers", "data.no_rejected"]
+
+
+def test_a_teacher_must_be_there_and_is_counted(make: Make, folder: Path) -> None:
+    missing = {"algorithm": {"kind": "distill", "teacher": str(folder / "nobody")}}
+    assert "model.companion" in codes(make(reward=None, recipe=missing))
+    there = {"algorithm": {"kind": "distill", "teacher": str(folder / "model")}}
+    subject = make(reward=None, recipe=there)
+    assert codes(subject) == []
+    assert subject.planned.companion_parameters == subject.planned.num_parameters
+    alone = make()
+    assert alone.planned.companion_parameters == 0
+    held = make(recipe={"algorithm": {"kind": "grpo", "kl": {"kind": "loss"}}})
+    assert held.planned.companion_parameters == held.planned.num_parameters
+    adapted = held.run.recipe.model_dump() | {"adapter": {}}
+    assert make(recipe=adapted).planned.companion_parameters == 0
+
+
+def test_an_episode_alone_needs_an_algorithm_that_compares_with_nothing(make: Make) -> None:
+    lone = {"group_size": 1, "max_response_tokens": 32}
+    assert "recipe.group_of_one" in codes(make(recipe=lone))
+    assert "recipe.group_of_one" not in codes(make(recipe=lone | {"algorithm": {"kind": "ppo"}}))

@@ -179,3 +179,29 @@ def test_help_loads_nothing_heavy():
     )
     assert done.stderr == ""
     assert "Usage: training-gym" in done.stdout
+
+
+def test_commands_are_listed_by_what_they_say_of_themselves():
+    from typer.main import get_command
+
+    from training_gym.cli.app import app
+
+    def check(group):
+        assert group.commands
+        for name, (_, line) in getattr(group, "lazy", {}).items():
+            command = group.commands[name]
+            assert line == command.help.splitlines()[0], name
+            if hasattr(command, "commands"):
+                check(command)
+
+    check(get_command(app))
+
+
+def test_a_listed_command_is_not_imported():
+    code = (
+        "import sys; from training_gym.cli.entry import run; run(['runs', '--help']);"
+        "sys.exit(any(name.startswith('training_gym.cli.runs.') for name in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0
+    assert "Go on from the newest checkpoint" in done.stdout

@@ -18,9 +18,10 @@ def test_every_tutorial_is_a_template_and_nothing_else_is():
     assert {file for template in TEMPLATES.values() for file in template.files} == files
 
 
-@pytest.mark.parametrize("name", ["haiku", "math", "reasoning", "sft"])
+@pytest.mark.parametrize("name", ["haiku", "math", "reasoning", "code", "sft"])
 def test_a_definition_takes_fewer_than_60_lines(name):
-    assert len(content(TEMPLATES[name].files[0]).splitlines()) < 60
+    longest = 100 if name in ("guess-number", "calculator", "coding-agent") else 60
+    assert len(content(TEMPLATES[name].files[0]).splitlines()) < longest
 
 
 @pytest.mark.parametrize("name", TEMPLATES)

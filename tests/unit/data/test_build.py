@@ -143,3 +143,40 @@ def test_two_tasks_with_one_id_are_refused():
     twins = [Task(id="x", prompt=text, split_key="k") for text in ("a", "b")]
     with pytest.raises(DataError, match="'x' of another task"):
         load_rows(twins)
+
+
+PAIR = {"prompt": "hi", "chosen": "ho", "rejected": "hu", "source": "s"}
+
+
+def test_pairs_are_read_by_their_usual_names():
+    task = only_task(PAIR)
+    assert (task.answer, task.rejected, task.metadata) == ("ho", "hu", {"source": "s"})
+    assert (task.target, task.rejected_target) == (assistant("ho"), assistant("hu"))
+    assert task.id != only_task(PAIR | {"rejected": "other"}).id
+
+
+def test_pairs_may_be_called_otherwise():
+    row = {"prompt": "hi", "good": "ho", "bad": "hu"}
+    task = only_task(row, output_column="good", rejected_column="bad")
+    assert (task.answer, task.rejected, task.metadata) == ("ho", "hu", {})
+    assert "has no column 'worse'" in refusal(row, output_column="good", rejected_column="worse")
+    assert only_task(PAIR, rejected_column=None).rejected is None
+
+
+def test_answers_of_a_pair_may_be_conversations():
+    asked, good, bad = ({"role": "user", "content": "hi"}, *(
+        {"role": "assistant", "content": text} for text in ("ho", "hu")
+    ))  # fmt: skip
+    whole = {"prompt": "hi", "chosen": [asked, good], "rejected": [bad]}
+    task = only_task(whole)
+    assert (task.answer, task.rejected) == ("ho", "hu")
+    implicit = {"chosen": [asked, good], "rejected": [asked, bad]}
+    task = only_task(implicit, input_column="chosen", input_format="messages")
+    assert (task.prompt, task.answer, task.rejected) == ((user("hi"),), "ho", "hu")
+    assert "the rejected answer is no text" in refusal(PAIR | {"rejected": [asked]})
+
+
+def test_a_column_of_rejected_answers_does_not_change_other_tasks():
+    plain = {"prompt": "hi", "answer": "ho"}
+    assert only_task(plain).rejected is None
+    assert only_task(plain | {"rejected": None}).rejected is None

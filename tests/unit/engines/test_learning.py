@@ -6,11 +6,14 @@ import pytest
 
 from training_gym.data import TaskStream
 from training_gym.engines.local.imitation import demonstration
-from training_gym.engines.local.learning import PolicyLearner, longest_answer
+from training_gym.engines.local.learning import PolicyLearner
+from training_gym.engines.local.rollout import longest_answer
 from training_gym.engines.local.sampler import SamplerStatistics
 from training_gym.engines.local.state import Progress
 from training_gym.environments.single_turn import SingleTurn
-from training_gym.rollouts.runner import EpisodeRunner, Limits
+from training_gym.rollouts.attempts import Limits
+from training_gym.rollouts.runner import EpisodeRunner
+from training_gym.rollouts.seats import SampledPlayers
 from training_gym.spec.algorithms import DAPO, GRPO, DrGRPO
 from training_gym.spec.episodes import PROMPT, SAMPLED, Episode, Outcome, Score, Trajectory
 from training_gym.spec.errors import DataError, EnvironmentFailure
@@ -53,9 +56,8 @@ def learn(codec, compute):
         script = answer if callable(answer) else lambda prompt, key: answer
         sampler, trainer, seen = ScriptedSampler(codec, script), Trainer(), []
         sampler.statistics = SamplerStatistics()
-        runner = EpisodeRunner(
-            sampler, codec, environment or SingleTurn(), seed=0, limits=Limits(4, 60)
-        )
+        players = SampledPlayers(sampler, codec, seed=0)
+        runner = EpisodeRunner(players, environment or SingleTurn(), seed=0, limits=Limits(4, 60))
 
         async def judge(episodes):
             values = [score(e.answer, e.member) for e in episodes]

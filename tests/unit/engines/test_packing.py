@@ -3,7 +3,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training_gym.engines.local.head import chunked_backward, chunked_logprobs
+from training_gym.engines.local.attention import PackedLayout, Segment
+from training_gym.engines.local.head import LossParts, chunked_backward, chunked_logprobs
 from training_gym.engines.local.packing import Row, micro_batches, pack
 from training_gym.spec.episodes import PROMPT, SAMPLED, TOOL, Trajectory
 
@@ -45,16 +46,28 @@ def random_rows(seed, groups=((9, 5, 3), (4, 8, 1, 6), (1, 2, 2))):
     return rows_of(*found)
 
 
-def gradients(network, batches, chunk=7):
+def weighted(micro, logprobs, part):
+    return (logprobs * micro.advantages[part] * micro.weights[part]).sum()
+
+
+def in_chunks(micro):
+    return LossParts(by_chunk=lambda chunk: weighted(micro, chunk.logprobs, chunk.part))
+
+
+def all_at_once(micro):
+    return LossParts(joint=lambda logprobs: weighted(micro, logprobs, slice(None)))
+
+
+def gradients(network, batches, chunk=7, parts=in_chunks):
     network.model.zero_grad(set_to_none=True)
     logprobs = {}
     for micro in batches:
         hidden = network.hidden(micro.ids, micro.positions, micro.layout)
-        found = chunked_backward(
+        _, found = chunked_backward(
             network,
             hidden.index_select(0, micro.sources),
             micro.targets,
-            lambda values, part, m=micro: (values * m.advantages[part] * m.weights[part]).sum(),
+            parts(micro),
             temperature=1.0,
             chunk=chunk,
         )
@@ -96,9 +109,12 @@ def with_system_prompt(rows, length=20):
 
 @pytest.mark.parametrize("token_budget", [8, 24, 64, 10_000])
 @pytest.mark.parametrize("common", [False, True])
-def test_packing_with_shared_prompts_gives_the_plain_gradients(network, token_budget, common):
+@pytest.mark.parametrize("parts", [in_chunks, all_at_once])
+def test_packing_with_shared_prompts_gives_the_plain_gradients(
+    network, token_budget, common, parts
+):
     rows = with_system_prompt(random_rows(3)) if common else random_rows(3)
-    logprobs, ours = gradients(network, micro_batches(rows, token_budget, CPU))
+    logprobs, ours = gradients(network, micro_batches(rows, token_budget, CPU), parts=parts)
     expected_logprobs, expected = reference(network, rows)
     for number, values in expected_logprobs.items():
         assert logprobs[number] == pytest.approx(values, abs=1e-4)
@@ -115,7 +131,7 @@ def test_a_prompt_is_laid_once_and_every_target_keeps_its_numbers():
     assert micro.sources.tolist() == [2, 3, 2]
     assert micro.targets.tolist() == [4, 5, 6]
     assert micro.advantages.tolist() == [1.5, 2.0, 1.5]
-    assert micro.old_logprobs.tolist() == pytest.approx([-0.3, -0.4, -0.3])
+    assert micro.sampler_logprobs.tolist() == pytest.approx([-0.3, -0.4, -0.3])
     assert micro.rows.tolist() == [0, 0, 1]
 
 
@@ -161,3 +177,28 @@ def test_chunking_does_not_change_logprobs(network):
     for chunk in (1, 5, 100):
         parts = chunked_logprobs(network, hidden, targets, temperature=0.7, chunk=chunk)
         assert torch.allclose(parts, whole, atol=1e-5)
+
+
+def test_neighbours_of_equal_length_are_computed_as_one_batch_and_as_each_alone(network):
+    """Two prompts alike, three answers alike behind the second, and one that differs."""
+    layout = PackedLayout(
+        (
+            Segment(0, 6),
+            Segment(6, 6),
+            *(Segment(start, 5, (6,), 6) for start in (12, 17, 22)),
+            Segment(27, 4, (6,), 6),
+        )
+    )
+    assert [len(alike) for alike in layout._alike] == [2, 3, 1]
+    ids = torch.randint(32, 127, (31,), generator=torch.Generator().manual_seed(1))
+    places = [*range(6), *range(6), *(list(range(6, 11)) * 3), *range(6, 10)]
+    with torch.no_grad():
+        found = network.hidden(ids, torch.tensor(places), layout)
+        for segment in layout.segments:
+            before = ids[6:12] if segment.prefix else ids[:0]
+            alone = torch.cat([before, ids[segment.start : segment.start + segment.length]])
+            expected = network.hidden(
+                alone, torch.arange(len(alone)), PackedLayout((Segment(0, len(alone)),))
+            )[len(before) :]
+            part = found[segment.start : segment.start + segment.length]
+            torch.testing.assert_close(part, expected, rtol=1e-5, atol=1e-5)

@@ -179,7 +179,7 @@ def test_what_cannot_be_sampled_is_refused(sampler):
 def test_a_failing_network_fails_the_requests_and_not_the_sampler(sampler, network, monkeypatch):
     async def go():
         with monkeypatch.context() as broken:
-            broken.setattr(network, "logits", lambda hidden: 1 / 0)
+            broken.setattr(network, "next_logits", lambda *inputs: 1 / 0)
             results = await asyncio.gather(
                 *(ask(sampler, prompt(4)) for _ in range(6)), return_exceptions=True
             )
@@ -203,3 +203,57 @@ def test_deterministic_steps_wait_for_every_episode_in_play(sampler):
 
     asyncio.run(gather(episode("a", 0.0), episode("b", 0.1)))
     assert sampler.statistics.steps <= 16
+
+
+async def drawn_until(sampler, count):
+    while sampler.statistics.steps < count:
+        await asyncio.sleep(0.001)
+
+
+@pytest.fixture
+def free_sampler(network, codec, compute):
+    """One that does not wait for episodes in play."""
+    return LocalSampler(
+        network, codec, compute, slots=4, max_sequence_tokens=200, deterministic=False
+    )
+
+
+def test_answers_go_on_when_the_weights_change_under_them(free_sampler, network, compute):
+    """They keep what they have computed; every token tells which weights drew it."""
+    long = Sampling(max_tokens=60, min_tokens=60)
+
+    def change():
+        with torch.no_grad():
+            network.model.get_input_embeddings().weight.mul_(1.2)
+        free_sampler.take_up(1)
+
+    async def go():
+        open_answer = asyncio.ensure_future(ask(free_sampler, prompt(30), sampling=long))
+        await drawn_until(free_sampler, 10)
+        await compute.run(change)
+        prefilled = free_sampler.statistics.prefilled_tokens
+        # The same prompt anew: nothing of the old weights may be in it.
+        other = await ask(free_sampler, prompt(30), task="other")
+        computed = free_sampler.statistics.prefilled_tokens - prefilled
+        return await open_answer, other, computed
+
+    completion, other, computed = asyncio.run(go())
+    assert list(completion.versions) == sorted(completion.versions)
+    assert set(completion.versions) == {0, 1}
+    assert completion.versions.count(0) >= 10
+    assert set(other.versions) == {1}
+    assert (other.prefilled, computed) == (30, 29)
+    (scores,) = asyncio.run(free_sampler.score([prompt(30) + other.token_ids]))
+    assert other.logprobs == pytest.approx(scores[30:], abs=1e-4)
+
+
+def test_what_an_outdated_answer_leaves_serves_nobody(free_sampler, compute):
+    async def go():
+        answer = asyncio.ensure_future(ask(free_sampler, prompt(30)))
+        await drawn_until(free_sampler, 3)
+        await compute.run(free_sampler.take_up, 1)
+        first = await answer
+        return first, await ask(free_sampler, prompt(30) + first.token_ids, turn=1)
+
+    first, second = asyncio.run(go())
+    assert second.prefilled == 30 + len(first.token_ids)

@@ -1,10 +1,12 @@
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from training_gym.engines.local.recurrent_states import State
 from training_gym.engines.local.slots import SlotTable, common_prefix
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 2), max_size=12), st.lists(st.integers(0, 2), max_size=12))
 def test_common_prefix_against_a_loop(one, other):
     length = 0
@@ -33,6 +35,7 @@ class Rows:
                 assert values.flatten().tolist() == slot.tokens
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.one_of(
@@ -70,3 +73,74 @@ def test_forgetting_keeps_nothing_warm():
     rows.table.forget()
     assert rows.table.best_prefix([1, 2, 3]) == (-1, 0)
     assert rows.table.cache.num_bytes == 0
+
+
+class StatefulRows:
+    """A table whose states spell the tokens they stand behind."""
+
+    def __init__(self, num_rows):
+        self.table = SlotTable(num_rows, stateful=True)
+
+    def feed(self, row, tokens):
+        slot = self.table.slots[row]
+        slot.tokens = [*slot.tokens, *tokens]
+        spelled = spell(slot.tokens)
+        self.table.cache.keep_states(
+            0, [row], State(spelled.view(1, 1, 1), spelled.view(1, 1, 1, 1))
+        )
+
+    def check(self, row):
+        slot = self.table.slots[row]
+        if slot.tokens:
+            state = self.table.cache.states(0, [row], [len(slot.tokens)])
+            assert [part.item() for part in state] == [spell(slot.tokens).item()] * 2
+
+
+def spell(tokens):
+    return torch.tensor(float(int("0" + "".join(map(str, tokens)))), dtype=torch.float64)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(
+                st.just("admit"),
+                st.lists(st.integers(1, 2), min_size=1, max_size=6),
+                st.integers(0, 2),
+            ),
+            st.tuples(st.just("retire"), st.integers(0, 2), st.just(0)),
+        ),
+        max_size=30,
+    )
+)
+def test_states_stand_behind_the_tokens_of_their_row(actions):
+    rows = StatefulRows(3)
+    table = rows.table
+    for action, value, answered in actions:
+        if action == "admit" and table.num_active < 3:
+            row, held = table.admit(object(), value)
+            assert table.slots[row].tokens == value[:held]
+            rows.check(row)
+            if value[held:-1]:
+                rows.feed(row, value[held:-1])
+            table.mark(row)
+            for token in [value[-1], 1, 2][: 1 + answered]:
+                rows.feed(row, [token])
+        elif action == "retire" and value < table.num_active:
+            table.retire(value)
+        for row in range(3):
+            rows.check(row)
+
+
+def test_of_a_stateful_row_all_or_its_prompt_is_reused():
+    rows = StatefulRows(3)
+    row, _ = rows.table.admit("a", [1, 2, 3, 4])
+    rows.feed(row, [1, 2, 3])
+    rows.table.mark(row)
+    rows.feed(row, [4, 5])
+    reusable = [
+        rows.table.best_prefix(tokens)[1]
+        for tokens in ([1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5], [1, 2, 3, 9], [1, 2, 9], [1, 2, 3])
+    ]
+    assert reusable == [5, 3, 3, 0, 0]

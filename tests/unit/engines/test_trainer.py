@@ -173,6 +173,57 @@ def test_how_the_batch_is_cut_does_not_matter(network, token_budget, chunk):
         assert ((p - q).abs() < 1e-5).double().mean() > 0.999, name
 
 
+def gradients(network, given, algorithm):
+    """Of every weight, from the trainer's own pass over a batch."""
+    made = trainer(network, recipe(algorithm))
+    found = {}
+
+    def keep():
+        found.update({n: p.grad.clone() for n, p in network.trainable() if p.grad is not None})
+        return {"grad_norm": 0.0, "learning_rate": 0.0, "skipped": 0.0}
+
+    made.optimizer.update = keep
+    made.step(given)
+    for _, parameter in network.trainable():
+        parameter.grad = None
+    return found
+
+
+def split(given, row, at):
+    """The batch with one trajectory in two: first tokens alone, the rest trained behind them."""
+    whole = given.trajectories[row]
+    mask = whole.loss_mask
+    first = whole.changed(
+        **{
+            name: getattr(whole, name)[:at]
+            for name in ("token_ids", "flags", "logprobs", "versions")
+        }
+    )
+    rest = whole.changed(trained=tuple(on and place >= at for place, on in enumerate(mask)))
+    advantage, share = given.advantages[row], given.weights[row]
+    part = first.num_sampled / whole.num_sampled
+    return TrainingBatch(
+        trajectories=(*given.trajectories[:row], first, rest, *given.trajectories[row + 1 :]),
+        advantages=(*given.advantages[:row], advantage[:at], *given.advantages[row:]),
+        weights=(
+            *given.weights[:row],
+            share * part,
+            share * (1 - part),
+            *given.weights[row + 1 :],
+        ),
+    )
+
+
+@pytest.mark.parametrize("algorithm", [GRPO(), DrGRPO(), DAPO()], ids=lambda a: a.kind)
+def test_an_episode_in_two_trajectories_has_the_gradients_of_one(network, algorithm):
+    given = batch(network)
+    whole = gradients(network, given, algorithm)
+    parted = gradients(network, split(given, row=3, at=9), algorithm)
+    assert any(gradient.abs().max() > 1e-4 for gradient in whole.values())
+    for name, gradient in whole.items():
+        torch.testing.assert_close(parted[name], gradient, rtol=1e-4, atol=1e-7, msg=name)
+
+
 def test_measurements_on_numbers_worked_out_by_hand(network):
     given = batch(network)
     before = targets(network, given)

@@ -1,5 +1,4 @@
 import asyncio
-import random
 
 import pytest
 
@@ -8,27 +7,7 @@ from training_gym.environments.turn_based import Turn, TurnBased
 from training_gym.spec.environment import Environment
 from training_gym.spec.messages import assistant, system, user
 from training_gym.spec.tasks import Task
-
-
-class Says:
-    """A policy that says given texts and keeps what it was asked."""
-
-    def __init__(self, *texts):
-        self.texts = list(texts)
-        self.asked = []
-
-    async def chat(self, messages, **_):
-        self.asked.append(list(messages))
-        return assistant(self.texts.pop(0))
-
-    async def complete(self, text, **_):
-        self.asked.append(text)
-        return assistant(self.texts.pop(0))
-
-
-class Context:
-    def __init__(self, seed=0):
-        self.rng = random.Random(seed)
+from training_gym.testing.scripted_policy import PlainContext, ScriptedPolicy
 
 
 class Countdown(TurnBased):
@@ -47,7 +26,7 @@ class Countdown(TurnBased):
 
 def play(environment, policy, prompt=(), answer=2):
     task = Task(id="t", prompt=prompt, answer=answer, split_key="t")
-    return asyncio.run(environment.run(task, policy, Context()))
+    return asyncio.run(environment.run(task, policy, PlainContext()))
 
 
 def test_both_are_environments():
@@ -56,7 +35,7 @@ def test_both_are_environments():
 
 
 def test_turns_alternate_until_done():
-    policy = Says("down", "down")
+    policy = ScriptedPolicy("down", "down")
     outcome = play(Countdown(), policy, prompt=(user("Count."),))
     assert outcome.status == "finished"
     assert outcome.score.value == 1.0
@@ -68,9 +47,50 @@ def test_turns_alternate_until_done():
 
 
 def test_too_many_turns_truncate_and_keep_the_rewards():
-    outcome = play(Countdown(), Says("up", "down", "up"))
+    ctx = PlainContext()
+    task = Task(id="t", prompt=(), answer=2, split_key="t")
+    policy = ScriptedPolicy("up", "down", "up")
+    outcome = asyncio.run(Countdown().run(task, policy, ctx))
     assert (outcome.status, outcome.reason) == ("truncated", "no end after 3 turns")
-    assert outcome.score.turns == (0.5, 0.5, 0.5)
+    assert ctx.score.turns == (0.5, 0.5, 0.5)
+
+
+class Slow(Countdown):
+    """The same with everything asynchronous, and a state that is kept and closed."""
+
+    def __init__(self):
+        self.closed = []
+
+    async def reset(self, task, ctx):
+        await asyncio.sleep(0)
+        return super().reset(task, ctx)
+
+    async def step(self, state, text, ctx):
+        if text == "break":
+            raise OSError("the simulator died")
+        return super().step(state, text, ctx)
+
+    def describe(self, state):
+        return state
+
+    async def close(self, state):
+        self.closed.append(state)
+
+
+@pytest.mark.parametrize("texts", [("down", "down"), ("down", "break")])
+def test_asynchronous_steps_and_a_state_that_is_kept_and_closed(texts):
+    environment, ctx = Slow(), PlainContext()
+    task = Task(id="t", prompt=(), answer=2, split_key="t")
+    policy = ScriptedPolicy(*texts)
+    if "break" in texts:
+        with pytest.raises(OSError, match="died"):
+            asyncio.run(environment.run(task, policy, ctx))
+        left = 1
+    else:
+        assert asyncio.run(environment.run(task, policy, ctx)).score.value == 1.0
+        left = 0
+    assert ctx.kept == {"state": {"left": left}}
+    assert environment.closed == [{"left": left}]
 
 
 @pytest.mark.parametrize(
@@ -85,7 +105,7 @@ def test_too_many_turns_truncate_and_keep_the_rewards():
     ],
 )
 def test_the_first_observation_follows_the_prompt(prompt, opening):
-    policy = Says("down", "down")
+    policy = ScriptedPolicy("down", "down")
     play(Countdown(), policy, prompt=prompt)
     assert policy.asked[0] == opening
 
@@ -96,7 +116,7 @@ class Silent(Countdown):
 
 
 def test_an_empty_observation_adds_nothing():
-    policy = Says("down")
+    policy = ScriptedPolicy("down")
     play(Silent(), policy, prompt=(user("Count."),))
     assert policy.asked == [[user("Count.")]]
 
@@ -106,18 +126,18 @@ def test_episodes_side_by_side_keep_their_state_apart():
 
     async def both():
         tasks = [Task(id=str(n), prompt="", answer=n, split_key=str(n)) for n in (1, 2)]
-        policies = [Says("down"), Says("down", "down")]
-        runs = (environment.run(t, p, Context()) for t, p in zip(tasks, policies, strict=True))
+        policies = [ScriptedPolicy("down"), ScriptedPolicy("down", "down")]
+        runs = (environment.run(t, p, PlainContext()) for t, p in zip(tasks, policies, strict=True))
         return await asyncio.gather(*runs)
 
     assert [len(outcome.score.turns) for outcome in asyncio.run(both())] == [1, 2]
 
 
 def test_a_single_turn_asks_once():
-    policy = Says("4")
+    policy = ScriptedPolicy("4")
     outcome = play(SingleTurn(), policy, prompt=(user("2+2?"),))
     assert (outcome.status, outcome.score) == ("finished", None)
     assert policy.asked == [[user("2+2?")]]
-    raw = Says("4")
+    raw = ScriptedPolicy("4")
     play(SingleTurn(), raw, prompt="2+2=")
     assert raw.asked == ["2+2="]

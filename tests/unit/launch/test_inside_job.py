@@ -50,7 +50,7 @@ def test_a_launch_at_top_level_does_not_break_the_import(tmp_path: Path) -> None
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
-        "launched Run('20260101-000000-x-abcd') True None None",
+        "launched Run('20260101-000000-x-abcd') True None Run('20260101-000000-x-abcd')",
         "reward 3",
         "True False",
     ]

@@ -10,7 +10,10 @@ import pytest
 
 from training_gym.models.architecture import of_config, read
 from training_gym.models.known_models import CATALOGUE
+from training_gym.models.parameters import EXACT
+from training_gym.models.weights import add_adapter
 from training_gym.spec.errors import ModelError
+from training_gym.spec.recipe import Lora
 
 SMALL = {
     "vocab_size": 97,
@@ -22,6 +25,34 @@ SMALL = {
     "max_position_embeddings": 128,
 }
 MIXTURE = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+ROUTED = {
+    "n_routed_experts": 6,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 16,
+    "n_shared_experts": 2,
+    "first_k_dense_replace": 1,
+}
+LATENT = {
+    "num_key_value_heads": 4,
+    "q_lora_rank": 10,
+    "kv_lora_rank": 14,
+    "qk_rope_head_dim": 4,
+    "qk_nope_head_dim": 6,
+    "v_head_dim": 8,
+}
+LINEAR = {
+    "head_dim": 8,
+    "linear_key_head_dim": 6,
+    "linear_value_head_dim": 10,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+}
+PER_LAYER = {
+    "head_dim": 6,
+    "global_head_dim": 10,
+    "hidden_size_per_layer_input": 5,
+    "vocab_size_per_layer_input": 31,
+}
 CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("llama", SMALL),
     "llama untied, biased": ("llama", SMALL | {"attention_bias": True, "mlp_bias": True}),
@@ -39,6 +70,40 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
         "qwen3_moe",
         SMALL | MIXTURE | {"decoder_sparse_step": 2, "mlp_only_layers": [1]},
     ),
+    "qwen3_5_text": ("qwen3_5_text", SMALL | LINEAR),
+    "qwen3_5_text, every other layer": (
+        "qwen3_5_text",
+        SMALL | LINEAR | {"full_attention_interval": 2, "attention_bias": True},
+    ),
+    "qwen3_5_moe_text": (
+        "qwen3_5_moe_text",
+        SMALL | LINEAR | MIXTURE | {"shared_expert_intermediate_size": 20},
+    ),
+    "gemma4_text": ("gemma4_text", SMALL | PER_LAYER),
+    "gemma4_text, shared": (
+        "gemma4_text",
+        SMALL
+        | PER_LAYER
+        | {"num_hidden_layers": 5, "num_kv_shared_layers": 2, "use_double_wide_mlp": True}
+        | {"layer_types": ["sliding_attention", "full_attention"] * 2 + ["full_attention"]},
+    ),
+    "gemma4_text, mixture": (
+        "gemma4_text",
+        SMALL
+        | {"num_experts": 6, "top_k_experts": 2, "moe_intermediate_size": 16}
+        | {"enable_moe_block": True, "attention_k_eq_v": True, "num_global_key_value_heads": 1}
+        | {"hidden_size_per_layer_input": 0},
+    ),
+    "glm4": ("glm4", SMALL | {"head_dim": 6, "pad_token_id": 0}),
+    "glm4_moe": ("glm4_moe", SMALL | ROUTED | {"head_dim": 6, "attention_bias": True}),
+    "glm4_moe, normed": ("glm4_moe", SMALL | ROUTED | {"head_dim": 6, "use_qk_norm": True}),
+    "glm4_moe_lite": ("glm4_moe_lite", SMALL | ROUTED | LATENT | {"mlp_layer_types": None}),
+    "deepseek_v3": ("deepseek_v3", SMALL | ROUTED | LATENT),
+    "deepseek_v3, queries as they are": (
+        "deepseek_v3",
+        SMALL | ROUTED | LATENT | {"q_lora_rank": None, "attention_bias": True},
+    ),
+    "gpt_oss": ("gpt_oss", SMALL | {"head_dim": 6, "num_local_experts": 6}),
 }
 PUBLISHED = {
     "smollm2-135m": 134_515_008,
@@ -65,12 +130,16 @@ def meta_model(family: str, config: dict[str, Any]) -> Any:
 @pytest.mark.parametrize("name", CONFIGS)
 def test_parameters_equal_those_of_the_real_model(name: str) -> None:
     family, config = CONFIGS[name]
+    model = meta_model(family, config)
     written = {"model_type": family, "architectures": ["SomethingForCausalLM"], **config}
     architecture = of_config(written, name)
-    model = meta_model(family, config)
+    assert of_config(json.loads(model.config.to_json_string()) | written, name) == architecture
     assert architecture.num_parameters == model.num_parameters()
     assert architecture.family == family
     assert architecture.tied_embeddings == bool(model.config.tie_word_embeddings)
+    adapted = add_adapter(model, Lora(rank=1))
+    trained = sum(p.numel() for p in adapted.parameters() if p.requires_grad)
+    assert architecture.adapted_widths == trained
 
 
 @pytest.mark.parametrize("name", ["qwen3-0.6b", "gemma-3-270m", "qwen3-30b-a3b"])
@@ -103,6 +172,56 @@ def test_every_written_family_is_read_back_exactly(tmp_path: Path) -> None:
     for family in ("mistral", "qwen2", "gemma3_text"):
         folder = tiny_model(tmp_path / family, family)
         assert read(folder).num_parameters == num_values(tensor_shapes(folder)), family
+
+
+ROUTED_SIZES: dict[str, tuple[float, dict[str, Any]]] = {
+    # Billions of parameters as published or counted elsewhere, and what the families leave open.
+    "gpt_oss": (
+        20.9,
+        {"vocab_size": 201_088, "hidden_size": 2880, "intermediate_size": 2880}
+        | {"num_hidden_layers": 24, "num_attention_heads": 64, "num_key_value_heads": 8}
+        | {"num_local_experts": 32},
+    ),
+    "deepseek_v3": (
+        671.0,
+        {"vocab_size": 129_280, "hidden_size": 7168, "intermediate_size": 18_432}
+        | {"num_hidden_layers": 61, "num_attention_heads": 128},
+    ),
+    "glm4_moe": (
+        107.0,
+        {"vocab_size": 151_552, "hidden_size": 4096, "intermediate_size": 10_944}
+        | {"num_hidden_layers": 46, "num_attention_heads": 96, "head_dim": 128}
+        | {"attention_bias": True},
+    ),
+    "glm4_moe_lite": (
+        29.9,
+        {"vocab_size": 154_880, "hidden_size": 2048, "intermediate_size": 10_240}
+        | {"num_hidden_layers": 47, "num_attention_heads": 20},
+    ),
+    "qwen3_5_moe_text": (
+        34.7,
+        {"vocab_size": 248_320, "hidden_size": 2048, "num_hidden_layers": 40}
+        | {"num_attention_heads": 16, "num_key_value_heads": 2},
+    ),
+}
+
+
+@pytest.mark.parametrize("family", ROUTED_SIZES)
+def test_large_models_have_their_published_size(family: str) -> None:
+    billions, config = ROUTED_SIZES[family]
+    written = {"model_type": family, "architectures": ["SomethingForCausalLM"], **config}
+    found = of_config(written | {"max_position_embeddings": 4096}, family)
+    assert found.num_parameters / 1e9 == pytest.approx(billions, rel=5e-3)
+
+
+@pytest.mark.parametrize("family", sorted(EXACT))
+def test_what_files_leave_out_is_what_the_family_assumes(family: str) -> None:
+    sizes = {"vocab_size": 97, "hidden_size": 32, "intermediate_size": 40}
+    sizes |= {"num_hidden_layers": 4, "num_attention_heads": 16, "num_key_value_heads": 8}
+    model = meta_model(family, sizes | {"pad_token_id": 0})
+    written = {"model_type": family, "architectures": ["SomethingForCausalLM"], **sizes}
+    architecture = of_config(written | {"max_position_embeddings": 64}, family)
+    assert architecture.num_parameters == model.num_parameters()
 
 
 def test_nested_text_configuration_fills_in_gemmas_defaults() -> None:

@@ -60,7 +60,7 @@ def test_a_folder_resolves_to_itself(
     ("name", "says", "fix"),
     [
         ("smollm2-135", "is called 'smollm2-135'", "did you mean 'smollm2-135m'?"),
-        ("./nowhere/at/all", "is called './nowhere/at/all'", "known: "),
+        ("./nowhere/at/all", "is called './nowhere/at/all'", "check the path"),
         ("nowhere.gguf", "cannot read nowhere.gguf: No such file", "check the path"),
         ("owner/model", "owner/model is not on this machine", "HF_HUB_OFFLINE"),
     ],

@@ -81,3 +81,12 @@ def test_what_an_accelerator_computes_in_half_precision_takes_half() -> None:
     assert on_device.kv_cache_gib * 2 == forced.kv_cache_gib
     assert on_device.gradients_gib == forced.gradients_gib
     assert on_device.available_gib > forced.available_gib
+
+
+def test_a_frozen_model_beside_the_policy_takes_its_weights() -> None:
+    shape = Shape(slots=1, token_budget=512, sequence_tokens=88)
+    alone = estimate_memory(haiku(), SMOLLM2_135M, LAPTOP, shape)
+    beside = SMOLLM2_135M.changed(companion_parameters=SMOLLM2_135M.num_parameters)
+    both = estimate_memory(haiku(), beside, LAPTOP, shape)
+    assert both.weights_gib == pytest.approx(2 * alone.weights_gib)
+    assert both.optimizer_gib == alone.optimizer_gib

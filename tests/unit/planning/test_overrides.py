@@ -72,7 +72,7 @@ def test_rows_in_memory_survive_a_change_of_their_dataset() -> None:
         ("recipe.num_steps=three", "--set recipe.num_steps", "change Recipe.num_steps"),
         ("recipe.num_steps=0", "Recipe.num_steps = 0", "change Recipe.num_steps"),
         ("recipe.num_steps", "is not key=value", "write --set recipe.num_steps=3"),
-        ("recipe=gpro", "no recipe is called 'gpro'", "did you mean 'grpo'?"),
+        ("recipe=grppo", "no recipe is called 'grppo'", "did you mean 'grpo'?"),
         ("evals.helt_out.samples=2", "there is no 'helt_out'", "did you mean 'held_out'?"),
         ("model.size=2", "model is 'm' and has no fields", "set it whole"),
         ("eval_dataset.limit=2", "eval_dataset is not set", "give eval_dataset in the file first"),

@@ -2,8 +2,10 @@ import os
 
 import pytest
 
+from training_gym.jobs import memory
+from training_gym.jobs.memory import cgroup_folders
 from training_gym.platforms.local import machine as module
-from training_gym.platforms.local.machine import cgroup_folders, probe_machine
+from training_gym.platforms.local.machine import probe_machine
 
 GIB = 1024**3
 
@@ -21,7 +23,8 @@ def cgroups(tmp_path, monkeypatch):
             file.write_text(text)
         (tmp_path / "self").write_text(membership)
         folders = cgroup_folders(root, tmp_path / "self")
-        monkeypatch.setattr(module, "cgroup_folders", lambda: folders)
+        for user in (module, memory):
+            monkeypatch.setattr(user, "cgroup_folders", lambda: folders)
         return [str(folder.relative_to(root)) for folder in folders]
 
     return cgroups
@@ -39,7 +42,7 @@ def test_this_machine_has_something(no_tools):
 
 
 def test_quotas_and_limits_of_every_enclosing_cgroup_count(cgroups, no_tools, monkeypatch):
-    monkeypatch.setattr(module, "_system_memory_bytes", lambda: 64 * GIB)
+    monkeypatch.setattr(memory, "_system_bytes", lambda: 64 * GIB)
     monkeypatch.setattr(module.os, "sched_getaffinity", lambda _: set(range(16)), raising=False)
     folders = cgroups(
         "0::/pod/box\n",
@@ -57,7 +60,7 @@ def test_quotas_and_limits_of_every_enclosing_cgroup_count(cgroups, no_tools, mo
 
 
 def test_cgroups_of_the_first_version(cgroups, no_tools, monkeypatch):
-    monkeypatch.setattr(module, "_system_memory_bytes", lambda: 64 * GIB)
+    monkeypatch.setattr(memory, "_system_bytes", lambda: 64 * GIB)
     monkeypatch.setattr(module.os, "sched_getaffinity", lambda _: set(range(16)), raising=False)
     cgroups(
         "4:memory:/job\n3:cpu,cpuacct:/job\n",
@@ -75,7 +78,7 @@ def test_cgroups_of_the_first_version(cgroups, no_tools, monkeypatch):
 def test_accelerators_as_the_driver_says_and_as_many_as_are_visible(monkeypatch):
     monkeypatch.setattr(module.shutil, "which", lambda name: f"/usr/bin/{name}")
     row = "Big Fast 80GB, 81920\n"
-    monkeypatch.setattr(module, "_ask", lambda *command: row + row)
+    monkeypatch.setattr(module, "ask", lambda *command: row + row)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     found = probe_machine()
     assert (found.accelerator, found.accelerators) == ("Big Fast 80GB", 2)
@@ -89,11 +92,11 @@ def test_accelerators_as_the_driver_says_and_as_many_as_are_visible(monkeypatch)
 
 def test_a_driver_that_fails_is_no_accelerator(monkeypatch):
     monkeypatch.setattr(module.shutil, "which", lambda name: "/bin/false")
-    monkeypatch.setattr(module, "_ask", lambda *command: "")
+    monkeypatch.setattr(module, "ask", lambda *command: "")
     assert probe_machine().accelerators == 0
     monkeypatch.undo()
-    assert module._ask("false") == ""
-    assert module._ask("no-such-tool") == ""
+    assert memory.ask("false") == ""
+    assert memory.ask("no-such-tool") == ""
 
 
 def test_a_mac_says_its_pages(monkeypatch):
@@ -104,5 +107,5 @@ def test_a_mac_says_its_pages(monkeypatch):
         "Pages inactive:                  50.\n"
         "Pages purgeable:                 10.\n"
     )
-    monkeypatch.setattr(module, "_ask", lambda *command: answer)
-    assert module._mac_available_bytes() == 160 * 16384
+    monkeypatch.setattr(memory, "ask", lambda *command: answer)
+    assert memory._mac_bytes() == 160 * 16384

@@ -1,4 +1,4 @@
-"""The snippets of the pages on tasks and rewards run as they stand."""
+"""The snippets of the pages on tasks, rewards and graders run as they stand."""
 
 import re
 from pathlib import Path
@@ -13,6 +13,8 @@ DOCS = Path(__file__).parents[3] / "docs"
     [
         ("tasks.md", ["3 rows, 1 duplicates", "What is 17 * 3? Answer in \\boxed{}. 51"]),
         ("rewards.md", ["1.25 {'correct': 1.0, 'brief': 1.0}"]),
+        ("graders.md", ["1.0 0.0 {'early_exit'}"]),
+        ("harbor.md", []),
     ],
 )
 def test_snippets_run(page, printed, tmp_path, monkeypatch, capsys):

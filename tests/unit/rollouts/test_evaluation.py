@@ -3,8 +3,10 @@ import asyncio
 import pytest
 
 from training_gym.environments.single_turn import SingleTurn
+from training_gym.rollouts.attempts import Limits
 from training_gym.rollouts.evaluation import evaluate
-from training_gym.rollouts.runner import EpisodeRunner, Limits
+from training_gym.rollouts.runner import EpisodeRunner
+from training_gym.rollouts.seats import SampledPlayers
 from training_gym.rollouts.statistics import paired_difference
 from training_gym.spec.episodes import Score
 from training_gym.spec.messages import user
@@ -19,7 +21,9 @@ TASKS = [Task(id=f"t{n}", prompt=(user(str(n)),), answer=n, split_key=str(n)) fo
 def played(codec, counters):
     def go(score, samples=2, step=0):
         sampler = ScriptedSampler(codec, lambda prompt, key: f"{key.task}.{key.member}")
-        runner = EpisodeRunner(sampler, codec, SingleTurn(), seed=3, limits=Limits(4, 60))
+        runner = EpisodeRunner(
+            SampledPlayers(sampler, codec, seed=3), SingleTurn(), seed=3, limits=Limits(4, 60)
+        )
 
         async def judge(episodes):
             return [episode.changed(score=score(episode)) for episode in episodes]

@@ -4,11 +4,16 @@ import contextlib
 import pytest
 
 from training_gym.environments.single_turn import SingleTurn
-from training_gym.rollouts.runner import Attempt, EpisodeRunner, Limits
+from training_gym.rollouts.attempts import Attempt, Limits
+from training_gym.rollouts.runner import EpisodeRunner
+from training_gym.rollouts.seats import SampledPlayers
+from training_gym.rollouts.services import Services
+from training_gym.spec.drift import DriftLimits
 from training_gym.spec.episodes import Outcome, Score
 from training_gym.spec.errors import EngineError, EnvironmentFailure
-from training_gym.spec.messages import user
+from training_gym.spec.messages import assistant, user
 from training_gym.spec.sampling import Completion, Sampling
+from training_gym.testing.fake_sandboxes import FakeProvider
 from training_gym.testing.scripted_sampler import ScriptedSampler
 
 SAMPLING = Sampling(max_tokens=8)
@@ -38,9 +43,9 @@ class Stage:
     def play(self, environment, script=("yes",) * 99, members=1, seed=1, visit=0, **limits):
         self.sampler = ScriptedSampler(self.codec, script)
         presence = limits.pop("presence", None)
+        drift = limits.pop("drift", None)
         runner = EpisodeRunner(
-            self.sampler,
-            self.codec,
+            SampledPlayers(self.sampler, self.codec, seed=seed, drift=drift),
             environment,
             seed=seed,
             limits=Limits(**{"max_turns": 4, "timeout_s": 60.0, **limits}),
@@ -278,3 +283,135 @@ class Stubborn:
 def test_an_environment_that_catches_everything_meets_the_turn_limit(stage):
     (episode,) = stage.play(Stubborn())
     assert (episode.outcome.status, episode.outcome.reason) == ("truncated", "4 turns")
+
+
+def test_tokens_of_all_agents_together_are_limited(stage):
+    async def debate(task, policy, ctx):
+        while True:
+            await policy.chat(task.prompt)
+            await ctx.policy("critic").chat([user("?")])
+
+    (episode,) = stage.play(Scene(debate), ["abc"] * 9, max_tokens=10)
+    assert (episode.outcome.status, episode.outcome.reason) == ("truncated", "10 tokens")
+    # "abc" and its stop token are four: the third answer may have two, then there are none left.
+    assert [call.sampling.max_tokens for call in stage.sampler.calls] == [8, 6, 2]
+    assert episode.num_tokens == 10
+
+
+def test_an_answer_cut_by_the_episodes_tokens_says_so(stage):
+    (episode,) = stage.play(SingleTurn(), ["abcdefg"], max_tokens=3)
+    assert (episode.outcome.status, episode.outcome.reason) == ("truncated", "3 tokens")
+
+
+def test_what_was_kept_stays_when_a_limit_ends_the_episode(stage):
+    async def keeps(task, policy, ctx):
+        for turn in range(9):
+            await policy.chat(task.prompt)
+            ctx.keep({"turn": turn, "first": 0}, score=Score(value=float(turn)))
+
+    (episode,) = stage.play(Scene(keeps))
+    assert episode.outcome.status == "truncated"
+    assert episode.outcome.artifacts == {"turn": 3, "first": 0}
+    assert episode.score.value == 3.0
+
+
+def test_an_outcomes_own_words_come_before_what_was_kept(stage):
+    async def keeps(task, policy, ctx):
+        await policy.chat(task.prompt)
+        ctx.keep({"note": "kept", "more": 1}, score=Score(value=1.0))
+        return Outcome(score=Score(value=2.0), artifacts={"note": "returned"})
+
+    (episode,) = stage.play(Scene(keeps))
+    assert episode.score.value == 2.0
+    assert episode.outcome.artifacts == {"note": "returned", "more": 1}
+
+
+def test_a_failed_episode_keeps_its_artifacts_and_no_score(stage):
+    async def fails(task, policy, ctx):
+        ctx.keep({"seen": "before it broke"}, score=Score(value=1.0))
+        raise OSError("gone")
+
+    (episode,) = stage.play(Scene(fails))
+    assert episode.outcome.status == "infrastructure_failed"
+    assert episode.outcome.artifacts == {"seen": "before it broke"}
+    assert episode.score is None
+
+
+def test_agents_that_talk_side_by_side_meet_the_limit_together(stage):
+    async def crowd(task, policy, ctx):
+        async with asyncio.TaskGroup() as tasks:
+            for name in ("a", "b"):
+                tasks.create_task(self_talk(ctx.policy(name)))
+        return Outcome()
+
+    async def self_talk(policy):
+        while True:
+            await policy.chat([user("go on")])
+
+    (episode,) = stage.play(Scene(crowd))
+    assert (episode.outcome.status, episode.outcome.reason) == ("truncated", "4 turns")
+    assert set(episode.conversations) == {"a", "b"}
+
+
+def test_sandboxes_are_lent_once_each_and_gone_afterwards(stage):
+    provider, seen = FakeProvider(), []
+
+    async def works(task, policy, ctx):
+        async with ctx.sandbox() as sandbox:
+            seen.append(sandbox.id)
+            await sandbox.write_file("a.txt", b"1")
+            await policy.chat(task.prompt)
+        return Outcome()
+
+    async def play():
+        services = Services(provider=lambda name: provider)
+        sampler = ScriptedSampler(stage.codec, ["yes"] * 9)
+        runner = EpisodeRunner(
+            SampledPlayers(sampler, stage.codec, seed=1),
+            Scene(works),
+            seed=1,
+            limits=Limits(4, 60.0),
+            services=services,
+        )
+        attempts = [Attempt(stage.task, member, 0, "train", "g") for member in range(3)]
+        episodes = await runner.play_group(attempts, SAMPLING, stage.counters)
+        await runner.close()
+        await services.close()
+        return episodes, await provider.list()
+
+    episodes, alive = asyncio.run(play())
+    assert [e.outcome.status for e in episodes] == ["finished"] * 3
+    assert len(set(seen)) == 3
+    assert list(alive) == []
+
+
+def test_the_runner_closes_what_the_environment_holds(stage):
+    class Holds:
+        closed = 0
+
+        async def run(self, task, policy, ctx):
+            return Outcome()
+
+        async def aclose(self):
+            self.closed += 1
+
+    environment = Holds()
+    sampler = ScriptedSampler(stage.codec, [])
+    runner = EpisodeRunner(
+        SampledPlayers(sampler, stage.codec, seed=1), environment, seed=1, limits=Limits(1, 1.0)
+    )
+    asyncio.run(runner.close())
+    assert environment.closed == 1
+
+
+def test_the_budget_for_drift_holds_in_episodes(stage):
+    async def forget(task, policy, ctx):
+        await policy.chat([user("a")])
+        await policy.chat([user("a"), assistant("never said"), user("b")])
+        return Outcome()
+
+    (allowed,) = stage.play(Scene(forget))
+    assert (allowed.outcome.status, allowed.forks) == ("finished", 1)
+    (refused,) = stage.play(Scene(forget), drift=DriftLimits(on_drift="refuse"))
+    assert refused.outcome.status == "infrastructure_failed"
+    assert "recorded tokens cannot be continued" in refused.outcome.reason

@@ -25,7 +25,7 @@ def spec(**values):
         ({"compute": "lokal"}, "no platform is called 'lokal'", "did you mean 'local'?"),
         ({"recipe": {"num_step": 3}}, "Recipe has no field 'num_step'", "did you mean 'num_steps'"),
         ({"recipe": {"engine": "slim"}}, "no engine is called 'slim'", "known: local"),
-        ({"recipe": {"algorithm": {"kind": "gpro"}}}, "'gpro' is not one of the kinds", "'grpo'"),
+        ({"recipe": {"algorithm": {"kind": "gdpo"}}}, "'gdpo' is not one of the kinds", "'dpo'"),
         ({"recipe": {"num_steps": 0}}, "num_steps = 0", "change"),
         ({"recipe": {"sampling": {"top_p": 1.5}}}, "top_p = 1.5", "change"),
         ({"dataset": 3}, "dataset=3 is not a source of tasks", "list of rows"),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from training_gym.cli.options import AsJson, Limit, RunId
 from training_gym.cli.runs.paging import Since
+
+if TYPE_CHECKING:
+    from training_gym.cli.runs.paging import Page
 
 
 def episodes(
@@ -27,14 +30,17 @@ def episodes(
     from training_gym.cli.runs.lookup import files_of, find_run
     from training_gym.cli.runs.paging import read_records, stamp
 
-    files = files_of(find_run(run_id))
-    page = read_records(
-        files,
-        "episodes",
-        since=since,
-        limit=limit,
-        keep=lambda record: _in_stream(record, stream),
-    )
+    run = find_run(run_id)
+    if since is None:
+        page = _newest(run.id, stream, limit)
+    else:
+        page = read_records(
+            files_of(run),
+            "episodes",
+            since=since,
+            limit=limit,
+            keep=lambda record: _in_stream(record, stream),
+        )
     if as_json:
         for record in page.records:
             output.emit("runs.episodes/1", **stamp(record), **_fields(record["episode"]))
@@ -46,6 +52,15 @@ def episodes(
         output.say("no episodes yet" if stream is None else f"no episodes of {stream!r}")
     for record in page.records:
         _show(record)
+
+
+def _newest(run_id: str, stream: str | None, limit: int) -> Page:
+    """From the index: a run may have more episodes than one wants to read for a page."""
+    from training_gym.cli.runs.paging import Page, closed
+    from training_gym.cli.views.common import open_index
+
+    found = open_index().newest_episode_records(run_id, stream, limit=limit)
+    return Page(list(found.records), found.omitted, closed(found.cursor), found.damaged)
 
 
 def _in_stream(record: dict[str, Any], stream: str | None) -> bool:

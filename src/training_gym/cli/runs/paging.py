@@ -78,11 +78,11 @@ def read_records(
 
     if since is not None and since.startswith(_CURSOR):
         return _after(run, stream, _opened(since), limit, keep)
-    after = None if since is None else _time(since, time.time())
+    after = None if since is None else moment(since, time.time())
     page = read_page(run, stream)
     found = [r for r in page.records if keep(r) and (after is None or r["time"] > after)]
     omitted = max(0, len(found) - limit)
-    return Page(found[omitted:], omitted, _closed(page.cursor), page.damaged)
+    return Page(found[omitted:], omitted, closed(page.cursor), page.damaged)
 
 
 def _after(run: RunDirectory, stream: Stream, cursor: str, limit: int, keep: Keep) -> Page:
@@ -98,7 +98,7 @@ def _after(run: RunDirectory, stream: Stream, cursor: str, limit: int, keep: Kee
         if page.cursor == cursor:
             break
         cursor = page.cursor
-    return Page(found, 0, _closed(cursor), damaged)
+    return Page(found, 0, closed(cursor), damaged)
 
 
 def stamp(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -112,7 +112,8 @@ def stamp(record: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _time(text: str, now: float) -> float:
+def moment(text: str, now: float) -> float:
+    """Seconds since 1970 of a duration before `now` or an ISO time; raises `UsageError`."""
     ago = _AGO.fullmatch(text.strip())
     if ago is not None:
         return now - float(ago.group(1)) * _SECONDS[ago.group(2)]
@@ -123,7 +124,7 @@ def _time(text: str, now: float) -> float:
     return (at if at.tzinfo else at.astimezone()).timestamp()
 
 
-def _closed(cursor: str) -> str:
+def closed(cursor: str) -> str:
     """Our readers' cursor as one word that needs no quoting in a shell."""
     return _CURSOR + base64.urlsafe_b64encode(cursor.encode()).decode().rstrip("=")
 

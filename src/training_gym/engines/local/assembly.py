@@ -7,32 +7,44 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from training_gym import data
+from training_gym.engines.local.companions import frozen
 from training_gym.engines.local.compute import Compute
+from training_gym.engines.local.core import Origin
 from training_gym.engines.local.evaluations import Evaluations, Suite
+from training_gym.engines.local.fixed_models import LocalFixedModels
+from training_gym.engines.local.groups import training_sampling
+from training_gym.engines.local.guard import MemoryGuard
 from training_gym.engines.local.imitation import ImitationLearner
-from training_gym.engines.local.learning import PolicyLearner, training_sampling
+from training_gym.engines.local.learning import PolicyLearner
 from training_gym.engines.local.loop import Learner, Loop, WeightsKind, read_progress
+from training_gym.engines.local.meters import meter_of
 from training_gym.engines.local.network import Network
-from training_gym.engines.local.preparation import load_environment, prepare_torch
+from training_gym.engines.local.parallel.spread import SpreadSampler
+from training_gym.engines.local.parallel.team import Team
+from training_gym.engines.local.preparation import prepare_torch, write_texts
+from training_gym.engines.local.reports import Reports
 from training_gym.engines.local.requests import Requests
-from training_gym.engines.local.sampler import LocalSampler
 from training_gym.engines.local.state import Progress
-from training_gym.engines.local.trainer import LocalTrainer
+from training_gym.engines.local.translation import translation_for
+from training_gym.engines.local.watched import Watched
+from training_gym.environments.loading import load_environment
 from training_gym.models import catalogue
-from training_gym.models.weights import load_codec, load_model, save_model
-from training_gym.records.checkpoints import Checkpoint, latest_valid, require_whole
+from training_gym.models.base_weights import base_sha256
+from training_gym.planning.phases import footprint
+from training_gym.records.activity import Activity
+from training_gym.records.checkpoints import Checkpoint, latest_valid
 from training_gym.records.recorder import Recorder
 from training_gym.records.run_directory import RunDirectory
 from training_gym.rewards import RewardRunner
+from training_gym.rollouts.attempts import Limits
 from training_gym.rollouts.judging import EpisodeJudge
-from training_gym.rollouts.runner import EpisodeRunner, Limits
-from training_gym.spec.algorithms import SFT
+from training_gym.rollouts.runner import EpisodeRunner
+from training_gym.rollouts.seats import SampledPlayers
+from training_gym.rollouts.services import Services
+from training_gym.spec.algorithms import GivenAnswers
 from training_gym.spec.code import Code
 from training_gym.spec.datasets import Dataset
-from training_gym.spec.episodes import Episode
 from training_gym.spec.errors import DataError
 from training_gym.spec.plan import Plan
 from training_gym.spec.rewards import WeightedReward
@@ -53,7 +65,9 @@ class Assembly:
         self.recorder = recorder
         self.requests = requests
         self.compute = Compute()
+        self.reports = Reports(recorder, self.recipe)
         self._judge_of_training: EpisodeJudge | None = None
+        self.activity = Activity(recorder)
         self._runners: dict[str, RewardRunner] = {}
         self._stack = contextlib.AsyncExitStack()
 
@@ -64,19 +78,10 @@ class Assembly:
         for problem in problems:
             self.recorder.event("checkpoint_unreadable", message=problem)
         source = await self.compute.run(self._model_folder)
-        self.codec: TextCodec = load_codec(source)
-        self.network = await self.compute.run(self._load, source, checkpoint)
-        self.sampler = LocalSampler(
-            self.network,
-            self.codec,
-            self.compute,
-            slots=self.plan.slots,
-            max_sequence_tokens=self.plan.max_sequence_tokens,
-            deterministic=self.recipe.engine.deterministic,
-        )
-        self._stack.push_async_callback(self.sampler.close)
-        self.trainer = self._make_trainer(source)
-        progress = self._restore(checkpoint)
+        progress = Progress() if checkpoint is None else read_progress(checkpoint)
+        await self._load(source, checkpoint, progress.policy_version)
+        self.activity.watch(self.sampler, generate="generation", update_weights="sync")
+        self.activity.watch(self.trainer, step="training", advance="training")
         learner = await self._learner(progress)
         suites = [await self._suite(evaluation) for evaluation in self.spec.evaluations]
         self.recorder.counters = progress.counters
@@ -92,15 +97,19 @@ class Assembly:
             recorder=self.recorder,
             requests=self.requests,
             weights_kind=self._weights_kind,
+            base_sha256=lambda: base_sha256(source) if self.recipe.adapter else None,
             failures=self._failures,
             start_cold=self.sampler.forget,
             saved=checkpoint,
+            activity=self.activity,
+            meter=self.meter,
         )
 
     async def close(self) -> None:
         """Stop workers and the compute thread."""
         await self._stack.aclose()
         self.compute.close()
+        self.activity.close()
 
     @property
     def _weights_kind(self) -> WeightsKind:
@@ -109,54 +118,47 @@ class Assembly:
     def _model_folder(self) -> Path:
         return catalogue.resolve(self.spec.model, say=self.recorder.log)
 
-    def _load(self, source: Path, checkpoint: Checkpoint | None) -> Network:
-        """The network with the weights this attempt starts from."""
-        folder = checkpoint.folder if checkpoint else self._start() or source
-        adapted = (folder / "adapter_config.json").is_file()
-        engine = self.recipe.engine
-        model = load_model(
-            folder,
-            dtype=torch.float32,
-            device=engine.device,
-            adapter=None if adapted else self.recipe.adapter,
-            seed=self.recipe.seed,
-        )
-        autocast = torch.bfloat16 if engine.dtype == "bfloat16" else None
-        network = Network(model, autocast=autocast)
-        model.eval()
-        difference = network.check_parity()
-        self.recorder.event("model_loaded", folder=str(folder), parity=difference)
-        return network
-
-    def _start(self) -> Path | None:
-        """The checkpoint that the definition starts from; the checks looked at its sizes only."""
-        if self.spec.resume_from_checkpoint is None:
-            return None
-        return require_whole(Path(self.spec.resume_from_checkpoint)).folder
-
-    def _make_trainer(self, source: Path) -> LocalTrainer:
-        per_batch = (
-            1 if isinstance(self.recipe.algorithm, SFT) else self.recipe.optimizer_steps_per_batch
-        )
-
-        def save_weights(folder: Path) -> None:
-            save_model(self.network.model, source, folder)
-
-        return LocalTrainer(
-            self.network,
-            self.recipe,
+    async def _load(self, source: Path, checkpoint: Checkpoint | None, version: int) -> None:
+        """The weights this attempt starts from, in every process that trains."""
+        team = Team(Origin(self.plan, source, checkpoint, version))
+        self._stack.push_async_callback(self.compute.run, team.close)
+        core = await self.compute.run(team.load)
+        core.network.release()  # of what the comparison made; the guard counts it by itself
+        self.meter = meter_of(core.network.device)
+        guard = MemoryGuard(
+            footprint(self.plan),
+            self.meter,
             token_budget=self.plan.token_budget,
-            total_steps=self.recipe.num_steps * per_batch,
-            save_weights=save_weights,
+            say=self.recorder.event,
         )
+        self.recorder.event(
+            "model_loaded", folder=str(source), parity=core.parity, packs=core.network.packs
+        )
+        self.codec: TextCodec = core.codec
+        self._stack.push_async_callback(write_texts(self.run, self.codec, self.recorder.log))
+        self.companions = core.companions
+        self.trainer = await self.compute.run(team.trainer, core)
+        own = core.sampler(
+            self.compute, guard.sampling_slots(self.plan.slots, self.plan.max_sequence_tokens)
+        )
+        own.on_shrunk = self.reports.fewer_slots
+        if not team.ranks:  # to repeat an update, all trainers would have to
+            self.trainer.guard = guard
+        self.sampler = SpreadSampler(own, team.ranks) if team.ranks else own
+        self._stack.push_async_callback(self.sampler.close)
+        self._services = Services(fixed=self._fixed_models(core.network))
+        self._stack.push_async_callback(self._services.close)
 
-    def _restore(self, checkpoint: Checkpoint | None) -> Progress:
-        if checkpoint is None:
-            return Progress()
-        self.trainer.load(str(checkpoint.resume))
-        progress = read_progress(checkpoint)
-        self.sampler.version = progress.policy_version
-        return progress
+    def _fixed_models(self, policy: Network) -> LocalFixedModels:
+        return LocalFixedModels(
+            catalogue.resolve,
+            lambda folder: frozen(folder, policy),
+            self.compute,
+            sampling=training_sampling(self.recipe),
+            seed=self.recipe.seed,
+            slots=self.plan.slots,
+            max_sequence_tokens=self.plan.max_sequence_tokens,
+        )
 
     async def _learner(self, progress: Progress) -> Learner:
         dataset = self.spec.dataset
@@ -169,8 +171,9 @@ class Assembly:
         )
         if progress.tasks:
             stream.restore(progress.tasks)
+        self.activity.watch(stream, take="data")
         algorithm = self.recipe.algorithm
-        if isinstance(algorithm, SFT):
+        if isinstance(algorithm, GivenAnswers):
             return ImitationLearner(
                 self.recipe,
                 tasks=stream,
@@ -192,7 +195,13 @@ class Assembly:
             sampler=self.sampler,
             trainer=self.trainer,
             compute=self.compute,
-            on_episode=self.recorder.episode,
+            on_episode=self.reports.episode,
+            on_stale=self.reports.stale,
+            columns=self.recorder,
+            meter=self.meter,
+            translation=translation_for(
+                self.spec, self.companions, self.codec, token_budget=self.plan.token_budget
+            ),
         )
 
     async def _suite(self, evaluation: Eval) -> Suite:
@@ -247,18 +256,21 @@ class Assembly:
         return len(self.codec.encode(self.codec.render(task.prompt)))
 
     def _runner(self, environment: Code | None) -> EpisodeRunner:
-        return EpisodeRunner(
-            self.sampler,
-            self.codec,
-            load_environment(environment),
-            seed=self.recipe.seed,
-            limits=Limits(self.recipe.max_turns, self.recipe.episode_timeout_s),
+        recipe = self.recipe
+        runner = EpisodeRunner(
+            SampledPlayers(self.sampler, self.codec, seed=recipe.seed, drift=recipe.drift),
+            Watched(load_environment(environment), self.activity),
+            seed=recipe.seed,
+            limits=Limits(recipe.max_turns, recipe.episode_timeout_s, recipe.max_episode_tokens),
             presence=self.sampler.presence,
+            services=self._services,
         )
+        self._stack.push_async_callback(runner.close)
+        return runner
 
     async def _judge(self, reward: WeightedReward | Code | None) -> EpisodeJudge:
         rewards = None if reward is None else await self._reward_runner(reward)
-        return EpisodeJudge(rewards, self._reward_failed)
+        return EpisodeJudge(rewards, self.reports.reward_failed)
 
     async def _reward_runner(self, reward: WeightedReward | Code) -> RewardRunner:
         """One pool of workers for each different reward."""
@@ -271,12 +283,8 @@ class Assembly:
                 source_root=self.run.source,
             )
             self._runners[key] = await self._stack.enter_async_context(runner)
+            self.activity.watch(runner, judge="reward")
         return self._runners[key]
-
-    def _reward_failed(self, episode: Episode, kind: str, message: str) -> None:
-        self.recorder.event(
-            "reward_failed", episode=episode.id, task=episode.task.id, failure=kind, message=message
-        )
 
     def _failures(self) -> tuple[int, int]:
         judge = self._judge_of_training

@@ -12,30 +12,31 @@ padding is ever computed. What may see what is the layout's business:
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
-import torch.nn.functional as F
 
 from training_gym.engines.local.cache import SlotCache
+from training_gym.engines.local.kernels import (
+    LayerOptions,
+    attend_rows,
+    attend_segment,
+    causal_mask,
+)
+from training_gym.engines.local.recurrent_states import (
+    PackedStates,
+    SlotStates,
+    States,
+    Wave,
+    make_waves,
+)
 
 IMPLEMENTATION = "training_gym"
 """Name under which the attention is registered with `transformers`."""
-
-
-@dataclass(frozen=True)
-class LayerOptions:
-    """What one layer asks of attention."""
-
-    layer: int
-    scaling: float
-    window: int | None = None
-    """Keys further back than this are not seen (sliding window)."""
-    softcap: float | None = None
-    sinks: torch.Tensor | None = None
-    """Per head, a logit that takes part in the softmax and has no value (gpt-oss)."""
 
 
 class Layout(Protocol):
@@ -47,9 +48,16 @@ class Layout(Protocol):
         """Attend; query (1, H, N, D), key and value (1, K, N, D), result (1, H, N, D)."""
         ...
 
+    def waves(self, device: torch.device) -> Sequence[Wave]:
+        """See `recurrence.RecurrentLayout`."""
+        ...
 
-@dataclass(frozen=True)
-class Segment:
+    def states(self, layer: int) -> States:
+        """See `recurrence.RecurrentLayout`."""
+        ...
+
+
+class Segment(NamedTuple):
     """A run of packed tokens: causal in itself, after the whole of each prefix."""
 
     start: int
@@ -66,6 +74,7 @@ class PackedLayout:
 
     segments: tuple[Segment, ...]
     _masks: dict[tuple[int, int, int | None], torch.Tensor | None] = field(default_factory=dict)
+    _waves: tuple[Wave, ...] | None = None
 
     def attention(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: LayerOptions
@@ -74,17 +83,42 @@ class PackedLayout:
         # Split once: the backward of a split is one concatenation, that of many slices is a sum of
         # as many whole tensors of zeros.
         lengths = [segment.length for segment in self.segments]
-        queries = torch.split(query, lengths, dim=2)
-        keys = _by_start(self.segments, torch.split(key, lengths, dim=2))
-        values = _by_start(self.segments, torch.split(value, lengths, dim=2))
+        parts = (torch.split(whole, lengths, dim=2) for whole in (query, key, value))
+        queries, keys, values = (_by_start(self.segments, part) for part in parts)
         outputs = []
-        for segment, own in zip(self.segments, queries, strict=True):
-            starts = [*segment.prefix, segment.start]
-            mask = self._mask(segment, options.window, query.device)
-            outputs.append(
-                _attend(own, _joined(keys, starts), _joined(values, starts), mask, options)
+        for alike in self._alike:
+            starts = [segment.start for segment in alike]
+            mask = self._mask(alike[0], options.window, query.device)
+            output = attend_segment(
+                _beside(queries, (), starts),
+                _beside(keys, alike[0].prefix, starts),
+                _beside(values, alike[0].prefix, starts),
+                mask,
+                options,
             )
+            outputs.append(output.transpose(0, 1).flatten(1, 2).unsqueeze(0))
         return torch.cat(outputs, dim=2) if len(outputs) > 1 else outputs[0]
+
+    @functools.cached_property
+    def _alike(self) -> list[list[Segment]]:
+        """Neighbours of equal length after the same prefix, which are computed as one batch."""
+        groups = itertools.groupby(self.segments, lambda segment: segment[1:])
+        return [list(group) for _, group in groups]
+
+    def waves(self, device: torch.device) -> Sequence[Wave]:
+        """See `recurrence.RecurrentLayout`."""
+        if self._waves is None:
+            self._waves = make_waves(
+                [segment.start for segment in self.segments],
+                [segment.length for segment in self.segments],
+                [len(segment.prefix) for segment in self.segments],
+                device,
+            )
+        return self._waves
+
+    def states(self, layer: int) -> States:
+        """See `recurrence.RecurrentLayout`."""
+        return PackedStates(self.segments)
 
     def _mask(
         self, segment: Segment, window: int | None, device: torch.device
@@ -111,14 +145,18 @@ class SlotLayout:
     """New tokens per row, in the order they are packed."""
     starts: tuple[int, ...]
     """Tokens each row already holds."""
+    adapters: tuple[str, ...] = ()
+    """The adapter of each row; none: that of the network."""
     _masks: dict[tuple[int, int | None], torch.Tensor | None] = field(default_factory=dict)
+    _waves: tuple[Wave, ...] | None = None
 
     def attention(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: LayerOptions
     ) -> torch.Tensor:
         """See `Layout`."""
         if self.is_decode:
-            return self._decode(query, key, value, options)
+            queries, keys, values = (part[0].transpose(0, 1) for part in (query, key, value))
+            return self.decode(queries, keys, values, options).transpose(0, 1).unsqueeze(0)
         outputs = []
         offset = 0
         for index, (row, start, length) in enumerate(
@@ -126,18 +164,41 @@ class SlotLayout:
         ):
             new = slice(offset, offset + length)
             offset += length
-            self.cache.write(options.layer, row, start, key[0, :, new], value[0, :, new])
+            if not options.shares:
+                self.cache.write(options.layer, row, start, key[0, :, new], value[0, :, new])
             keys, values = self.cache.read(options.layer, row, start + length)
             mask = self._prefill_mask(index, options.window, query.device)
-            outputs.append(_attend(query[:, :, new], keys, values, mask, options))
+            outputs.append(attend_segment(query[:, :, new], keys, values, mask, options))
         return torch.cat(outputs, dim=2) if len(outputs) > 1 else outputs[0]
 
-    @property
+    def waves(self, device: torch.device) -> Sequence[Wave]:
+        """See `recurrence.RecurrentLayout`."""
+        if self._waves is None:
+            places = [sum(self.lengths[:index]) for index in range(len(self.lengths))]
+            self._waves = make_waves(places, self.lengths, [0] * len(places), device)
+        return self._waves
+
+    def states(self, layer: int) -> States:
+        """See `recurrence.RecurrentLayout`."""
+        return SlotStates(self, layer)
+
+    @functools.cached_property
     def is_decode(self) -> bool:
         """Whether rows 0…n-1 get exactly one token each."""
         return all(length == 1 for length in self.lengths) and self.rows == tuple(
             range(len(self.rows))
         )
+
+    def decode(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: LayerOptions
+    ) -> torch.Tensor:
+        """Attend with one token a row: query (n, H, D), key and value (n, K, D); (n, H, D)."""
+        if not options.shares:
+            self.cache.append(options.layer, self.starts, key, value)
+        longest = max(self.starts) + 1
+        keys, values = self.cache.active(options.layer, len(self.rows), longest)
+        seen = self._decode_mask(longest, options.window, query.device)
+        return attend_rows(query, keys, values, seen, options)
 
     def _prefill_mask(
         self, index: int, window: int | None, device: torch.device
@@ -150,29 +211,6 @@ class SlotLayout:
         if (index, window) not in self._masks:
             self._masks[index, window] = causal_mask(start, start + length, window, device)
         return self._masks[index, window]
-
-    def _decode(
-        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: LayerOptions
-    ) -> torch.Tensor:
-        num_rows = len(self.rows)
-        self.cache.append(
-            options.layer, self.starts, key[0].transpose(0, 1), value[0].transpose(0, 1)
-        )
-        longest = max(self.starts) + 1
-        keys, values = self.cache.active(options.layer, num_rows, longest)
-        _, num_heads, _, head_dim = query.shape
-        num_kv = keys.shape[1]
-        # Heads that share keys become the query positions of that key head: no key is copied.
-        grouped = query[0].transpose(0, 1).reshape(num_rows, num_kv, num_heads // num_kv, head_dim)
-        mask = self._decode_mask(longest, options.window, query.device)
-        if options.sinks is not None or options.softcap is not None:
-            sinks = None if options.sinks is None else options.sinks.view(1, num_kv, -1, 1)
-            output = _explicit(grouped, keys, values, mask, options, sinks)
-        else:
-            output = F.scaled_dot_product_attention(
-                grouped, keys, values, attn_mask=mask, scale=options.scaling
-            )
-        return output.reshape(num_rows, num_heads, values.shape[-1]).transpose(0, 1).unsqueeze(0)
 
     def _decode_mask(
         self, longest: int, window: int | None, device: torch.device
@@ -190,16 +228,6 @@ class SlotLayout:
         return self._masks[-1, window]
 
 
-def causal_mask(start: int, total: int, window: int | None, device: torch.device) -> torch.Tensor:
-    """Who sees whom: queries at positions start…total-1, keys at 0…total-1; True is seen."""
-    queries = torch.arange(start, total, device=device).view(-1, 1)
-    keys = torch.arange(total, device=device).view(1, -1)
-    seen = keys <= queries
-    if window is not None:
-        seen &= keys > queries - window
-    return seen
-
-
 def attend(
     module: torch.nn.Module,
     query: torch.Tensor,
@@ -215,8 +243,10 @@ def attend(
     **_: object,
 ) -> tuple[torch.Tensor, None]:
     """The function registered with `transformers`; result (1, N, H, D)."""
+    shares = getattr(module, "is_kv_shared_layer", False)
     options = LayerOptions(
-        layer=int(module.layer_idx),  # type: ignore[arg-type]
+        layer=int(module.layer_idx if not shares else module.kv_source_layer),  # type: ignore[arg-type]
+        shares=bool(shares),
         scaling=scaling,
         window=sliding_window,
         softcap=softcap,
@@ -232,61 +262,36 @@ def register() -> None:
     AttentionInterface.register(IMPLEMENTATION, attend)
 
 
+def link_shared_layers(model: torch.nn.Module) -> None:
+    """Tell layers that attend to another layer's keys and values whose these are (Gemma 4).
+
+    The last layer of a kind that has its own stores them for all later layers of that kind.
+    """
+    owners: dict[str, int] = {}
+    for module in model.modules():
+        if not hasattr(module, "is_kv_shared_layer"):
+            continue
+        if module.is_kv_shared_layer:
+            module.kv_source_layer = owners[module.layer_type]  # type: ignore[assignment,index]
+        else:
+            owners[module.layer_type] = int(module.layer_idx)  # type: ignore[arg-type,index]
+
+
 def _by_start(
     segments: Sequence[Segment], parts: Sequence[torch.Tensor]
 ) -> dict[int, torch.Tensor]:
     return {segment.start: part for segment, part in zip(segments, parts, strict=True)}
 
 
-def _joined(parts: dict[int, torch.Tensor], starts: Sequence[int]) -> torch.Tensor:
-    if len(starts) == 1:
-        return parts[starts[0]]
-    return torch.cat([parts[start] for start in starts], dim=2)
-
-
-def _attend(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    mask: torch.Tensor | None,
-    options: LayerOptions,
+def _beside(
+    parts: dict[int, torch.Tensor], prefix: Sequence[int], starts: Sequence[int]
 ) -> torch.Tensor:
-    """One segment: query (1, H, n, D), key and value (1, K, m, D); mask None is plainly causal."""
-    if options.sinks is not None or options.softcap is not None:
-        repeats = query.shape[1] // key.shape[1]
-        key = key.repeat_interleave(repeats, dim=1)
-        value = value.repeat_interleave(repeats, dim=1)
-        if mask is None:
-            mask = causal_mask(0, key.shape[2], None, query.device)
-        sinks = None if options.sinks is None else options.sinks.view(1, -1, 1, 1)
-        return _explicit(query, key, value, mask, options, sinks)
-    return F.scaled_dot_product_attention(
-        query,
-        key,
-        value,
-        attn_mask=mask,
-        is_causal=mask is None,
-        scale=options.scaling,
-        enable_gqa=query.shape[1] != key.shape[1],
-    )
-
-
-def _explicit(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    mask: torch.Tensor | None,
-    options: LayerOptions,
-    sinks: torch.Tensor | None,
-) -> torch.Tensor:
-    """Attention written out, for what the fused kernel does not know."""
-    scores = torch.matmul(query, key.transpose(2, 3)) * options.scaling
-    if options.softcap is not None:
-        scores = torch.tanh(scores / options.softcap) * options.softcap
-    if mask is not None:
-        scores = scores.masked_fill(~mask, float("-inf"))
-    if sinks is None:
-        return torch.matmul(torch.softmax(scores.float(), dim=-1).to(value.dtype), value)
-    column = sinks.expand(scores.shape[0], -1, scores.shape[2], 1).to(scores.dtype)
-    weights = torch.softmax(torch.cat([scores, column], dim=-1).float(), dim=-1)
-    return torch.matmul(weights[..., :-1].to(value.dtype), value)
+    """Segments of equal length as a batch (len(starts), heads, length, D), each after `prefix`."""
+    own = [parts[start] for start in starts]
+    before = [parts[start] for start in prefix]
+    if not before:
+        return own[0] if len(own) == 1 else torch.cat(own)
+    if len(own) == 1:
+        return torch.cat([*before, *own], dim=2)
+    shared = before[0] if len(before) == 1 else torch.cat(before, dim=2)
+    return torch.cat([shared.expand(len(own), -1, -1, -1), torch.cat(own)], dim=2)

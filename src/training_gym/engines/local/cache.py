@@ -11,12 +11,15 @@ from collections.abc import Sequence
 
 import torch
 
+from training_gym.engines.local.recurrent_states import State
+
 
 class SlotCache:
     """Keys and values of every layer, (rows, key heads, capacity, head dim) each.
 
     Layers are allocated when they are first written, with the shapes the model hands over; the
-    capacity grows in steps as sequences do.
+    capacity grows in steps as sequences do. Layers of linear attention have a state per row
+    instead, and a marked one: that behind the row's prompt, which other rows can start from.
     """
 
     GROWTH_TOKENS = 64
@@ -27,6 +30,8 @@ class SlotCache:
         self.capacity = 0
         self._keys: dict[int, torch.Tensor] = {}
         self._values: dict[int, torch.Tensor] = {}
+        self._states: dict[int, State] = {}
+        self._marked: dict[int, State] = {}
 
     def reserve(self, num_tokens: int) -> None:
         """Make sure that every row can hold `num_tokens`."""
@@ -69,11 +74,45 @@ class SlotCache:
         """Rows 0…num_rows-1, the first `length` positions."""
         return self._keys[layer][:num_rows, :, :length], self._values[layer][:num_rows, :, :length]
 
-    def copy(self, source: int, target: int, length: int) -> None:
-        """Make the first `length` positions of `target` those of `source`."""
+    def states(self, layer: int, rows: Sequence[int], starts: Sequence[int]) -> State:
+        """What the rows carry in one layer; zeros where a row holds no token yet."""
+        kept = self._states[layer]
+        chosen = _chosen(rows, kept.tail.device)
+        tail, matrix = kept.tail[chosen], kept.matrix[chosen]
+        if min(starts) > 0:
+            return State(tail, matrix)
+        begun = torch.tensor([start > 0 for start in starts], device=tail.device)
+        return State(
+            torch.where(begun.view(-1, 1, 1), tail, 0.0),
+            torch.where(begun.view(-1, 1, 1, 1), matrix, 0.0),
+        )
+
+    def keep_states(self, layer: int, rows: Sequence[int], state: State) -> None:
+        """Store what the rows carry in one layer from now on."""
+        if layer not in self._states:
+            for store in (self._states, self._marked):
+                store[layer] = State(*(t.new_zeros(self.num_rows, *t.shape[1:]) for t in state))
+        chosen = _chosen(rows, state.tail.device)
+        for kept, new in zip(self._states[layer], state, strict=True):
+            kept[chosen] = new
+
+    def mark(self, row: int) -> None:
+        """Keep the row's states as they are now, beside those that go on."""
+        for layer, state in self._states.items():
+            for kept, now in zip(self._marked[layer], state, strict=True):
+                kept[row] = now[row]
+
+    def copy(self, source: int, target: int, length: int, *, marked: bool = False) -> None:
+        """Make the first `length` positions of `target` those of `source`.
+
+        States are those at the end of `source`, or the marked ones.
+        """
         for store in (self._keys, self._values):
             for tensor in store.values():
                 tensor[target, :, :length] = tensor[source, :, :length]
+        for layer, state in (self._marked if marked else self._states).items():
+            for kept, found in zip(self._states[layer], state, strict=True):
+                kept[target] = found[source]
 
     def swap(self, one: int, other: int, length: int) -> None:
         """Exchange the first `length` positions of two rows."""
@@ -82,17 +121,27 @@ class SlotCache:
                 kept = tensor[one, :, :length].clone()
                 tensor[one, :, :length] = tensor[other, :, :length]
                 tensor[other, :, :length] = kept
+        both = torch.tensor([one, other])
+        for states in (self._states, self._marked):
+            for state in states.values():
+                for tensor in state:
+                    rows = both.to(tensor.device)
+                    tensor[rows] = tensor[rows.flip(0)]
 
     @property
     def num_bytes(self) -> int:
         """Memory taken."""
-        stores = (self._keys, self._values)
-        return sum(tensor.numel() * tensor.element_size() for s in stores for tensor in s.values())
+        tensors = [*self._keys.values(), *self._values.values()]
+        for state in (*self._states.values(), *self._marked.values()):
+            tensors += state
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
     def release(self) -> None:
         """Give all memory back; what was cached is gone."""
         self._keys.clear()
         self._values.clear()
+        self._states.clear()
+        self._marked.clear()
         self.capacity = 0
 
     def _allocate(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> None:
@@ -102,3 +151,10 @@ class SlotCache:
             store[layer] = like.new_zeros(
                 self.num_rows, like.shape[0], self.capacity, like.shape[-1]
             )
+
+
+def _chosen(rows: Sequence[int], device: torch.device) -> slice | torch.Tensor:
+    """Index of the rows; a slice, which copies nothing, where they are the first ones."""
+    if tuple(rows) == tuple(range(len(rows))):
+        return slice(0, len(rows))
+    return torch.tensor(rows, device=device)

@@ -8,6 +8,7 @@ al. 2014), so what is drawn for a request never depends on what else is in the b
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,9 @@ from training_gym.spec.sampling import SampleKey, Sampling
 
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
+
+WIDEST_BLOCK, NARROWEST_BLOCK = 512, 64
+"""Tokens summed at once while a cumulative distribution is inverted."""
 
 
 def stream_of(key: SampleKey) -> int:
@@ -51,7 +55,8 @@ def draw(logits: torch.Tensor, draws: Sequence[Draw]) -> tuple[list[int], list[f
 
     The log-probability is under the distribution drawn from: after temperature, top-k and top-p.
     At temperature 0 the most probable token is taken, and its log-probability is that of the
-    unchanged distribution.
+    unchanged distribution. `logits` are overwritten: rows of a vocabulary's length are passed over
+    as rarely as can be, and none is allocated.
     """
     for row, wish in enumerate(draws):
         if wish.banned:
@@ -60,32 +65,40 @@ def draw(logits: torch.Tensor, draws: Sequence[Draw]) -> tuple[list[int], list[f
         [wish.sampling.temperature or 1.0 for wish in draws], device=logits.device
     )
     if any(wish.sampling.temperature not in (0.0, 1.0) for wish in draws):
-        logits = logits / temperatures.unsqueeze(1)
+        logits.div_(temperatures.unsqueeze(1))
     for row, wish in enumerate(draws):
         if wish.sampling.top_k or wish.sampling.top_p < 1:
             logits[row] = truncated(logits[row], wish.sampling.top_k, wish.sampling.top_p)
-    top = logits.amax(dim=1, keepdim=True)
-    weights = torch.exp(logits - top)
-    totals = weights.sum(dim=1, keepdim=True)
-    targets = torch.tensor([[wish.uniform] for wish in draws], device=logits.device)
-    tokens = _invert(weights, targets * totals)
     greedy = [row for row, wish in enumerate(draws) if wish.sampling.temperature == 0]
-    if greedy:
-        tokens[greedy] = logits[greedy].argmax(dim=1, keepdim=True)
-    logprobs = logits.gather(1, tokens) - top - torch.log(totals)
+    best = logits[greedy].argmax(dim=1, keepdim=True) if greedy else None
+    weights = logits.sub_(logits.amax(dim=1, keepdim=True)).exp_()
+    blocks = _in_blocks(weights)
+    sums = blocks.sum(dim=2)
+    totals = sums.sum(dim=1, keepdim=True)
+    targets = torch.tensor([[wish.uniform] for wish in draws], device=logits.device)
+    tokens = _invert(blocks, sums, targets * totals)
+    if best is not None:
+        tokens[greedy] = best
+    logprobs = torch.log(weights.gather(1, tokens)) - torch.log(totals)
     return tokens.squeeze(1).tolist(), logprobs.squeeze(1).tolist()
 
 
-def _invert(weights: torch.Tensor, targets: torch.Tensor, block: int = 512) -> torch.Tensor:
+def _in_blocks(weights: torch.Tensor) -> torch.Tensor:
+    """(n, vocabulary) as (n, blocks, width); copied only where no fitting width divides it."""
+    width = math.gcd(weights.shape[1], WIDEST_BLOCK)
+    if width < NARROWEST_BLOCK:
+        width = WIDEST_BLOCK
+        weights = torch.nn.functional.pad(weights, (0, -weights.shape[1] % width))
+    return weights.view(len(weights), -1, width)
+
+
+def _invert(blocks: torch.Tensor, sums: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """First index whose running sum exceeds the target, (n, 1); never one of weight zero.
 
-    The sum runs over blocks first and then inside one block: two short sums instead of one of a
-    vocabulary's length, both faster and more exact in float32.
+    The sum runs over blocks first (`sums`) and then inside one block: two short sums instead of
+    one of a vocabulary's length, both faster and more exact in float32.
     """
-    num_rows, width = weights.shape
-    padded = torch.nn.functional.pad(weights, (0, -width % block))
-    blocks = padded.view(num_rows, -1, block)
-    sums = blocks.sum(dim=2)
+    block = blocks.shape[2]
     ends = sums.cumsum(dim=1)
     # Rounding can put the target past the last weight; then the last token with weight is meant.
     chosen = torch.minimum((ends <= targets).sum(dim=1), _last_positive(sums)).unsqueeze(1)

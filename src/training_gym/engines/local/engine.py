@@ -4,18 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from training_gym.spec.algorithms import SFT, PolicyGradient
+from training_gym.spec.algorithms import GivenAnswers
 from training_gym.spec.engine import Support, SupportReport
 from training_gym.spec.job import Job, NodeGroup, Tap
 from training_gym.spec.plan import Plan
 from training_gym.spec.recipe import Recipe
 from training_gym.spec.run import RunSpec
 
-_SAMPLED_ONLY = ("group_size", "max_turns", "episode_timeout_s", "optimizer_steps_per_batch")
+_SAMPLED_ONLY = (
+    "group_size",
+    "max_turns",
+    "max_episode_tokens",
+    "episode_timeout_s",
+    "drift",
+    "optimizer_steps_per_batch",
+    "max_staleness",
+)
 """Settings that mean nothing where no episodes are played to learn from."""
 
 _EPISODES_ONLY = ("sampling", "max_response_tokens", "reward_timeout_s", "reward_workers")
-"""Settings that supervised training needs for its evaluations only."""
+"""Settings that learning from given answers needs for its evaluations only."""
 
 
 ENVIRONMENT = {
@@ -24,6 +32,9 @@ ENVIRONMENT = {
     # Threads that wait for each other by spinning lose whole time slices as soon as anything else
     # runs on the machine: with two busy neighbours on two cores sampling is several times slower.
     "GOMP_SPINCOUNT": "1000",
+    # Large arrays come and go with every layer. In pages of 4 KiB each of them is slowly mapped
+    # anew; huge pages cost a tenth of that.
+    "THP_MEM_ALLOC_ENABLE": "1",
 }
 """What the engine's process needs set before it starts."""
 
@@ -36,10 +47,10 @@ class LocalEngine:
     def supports(self, run: RunSpec) -> SupportReport:
         """See `spec.engine.Engine`. Settings nobody set are not reported."""
         recipe = run.recipe
-        if isinstance(recipe.algorithm, SFT):
+        if isinstance(recipe.algorithm, GivenAnswers):
             entries = tuple(_supervised(run))
         else:
-            entries = tuple(_reinforced(recipe, recipe.algorithm))
+            entries = (*_reinforced(recipe), *_overlapped(recipe))
         return SupportReport(engine=self.name, entries=(*entries, *_device(recipe)))
 
     def render(self, plan: Plan, run_id: str, attempt: int) -> Job:
@@ -51,7 +62,13 @@ class LocalEngine:
             env=ENVIRONMENT,
             secrets=plan.run.secrets,
             taps=self.taps(plan),
-            signals={"stop": "SIGINT", "stop_now": "SIGTERM", "checkpoint": "SIGUSR1"},
+            signals={
+                "stop": "SIGINT",
+                "stop_now": "SIGTERM",
+                "checkpoint": "SIGUSR1",
+                "pause": "SIGTSTP",
+                "unpause": "SIGCONT",
+            },
             max_restarts=plan.run.recipe.max_restarts,
         )
 
@@ -70,19 +87,19 @@ def _supervised(run: RunSpec) -> Iterator[Support]:
             yield Support(
                 path=f"recipe.{name}",
                 verdict="refused",
-                reason=f"{name}={value!r:.40} has no effect in supervised training",
+                reason=f"{name}={value!r:.40} has no effect where answers are given",
                 fix=f"leave {name} out",
             )
     if run.reward is not None and not run.evaluations:
         yield Support(
             path="reward",
             verdict="refused",
-            reason="supervised training uses no reward, and there is no evaluation that would",
+            reason="given answers need no reward, and there is no evaluation that would use one",
             fix="leave reward out, or add eval_dataset=…",
         )
 
 
-def _reinforced(recipe: Recipe, algorithm: PolicyGradient) -> Iterator[Support]:
+def _reinforced(recipe: Recipe) -> Iterator[Support]:
     sampling = recipe.sampling
     if sampling.temperature == 0:
         yield Support(
@@ -107,6 +124,17 @@ def _reinforced(recipe: Recipe, algorithm: PolicyGradient) -> Iterator[Support]:
             reason=f"{recipe.optimizer_steps_per_batch} updates need as many groups, a batch has "
             f"{recipe.prompts_per_batch}",
             fix=f"lower it to {recipe.prompts_per_batch} or raise prompts_per_batch",
+        )
+
+
+def _overlapped(recipe: Recipe) -> Iterator[Support]:
+    if recipe.max_staleness and recipe.engine.deterministic:
+        yield Support(
+            path="recipe.max_staleness",
+            verdict="refused",
+            reason=f"with max_staleness={recipe.max_staleness} the clock decides which policy "
+            "draws a token, which deterministic=True rules out",
+            fix="set engine=LocalEngine(deterministic=False), or leave max_staleness out",
         )
 
 

@@ -1,4 +1,4 @@
-"""One batch of supervised fine-tuning: render the tasks' answers and learn to give them."""
+"""One batch of learning from given answers: imitate them, or prefer one to another."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from collections.abc import Sequence
 
 from training_gym.data import TaskStream
 from training_gym.engines.local.compute import Compute
+from training_gym.engines.local.objectives import columns_before_training
+from training_gym.engines.local.parallel.spread import SpreadSampler
 from training_gym.engines.local.sampler import LocalSampler
 from training_gym.engines.local.state import Progress
 from training_gym.engines.local.trainer import LocalTrainer
+from training_gym.spec.algorithms import Preference
 from training_gym.spec.engine import TrainingBatch
 from training_gym.spec.episodes import PROMPT, SAMPLED, Trajectory
 from training_gym.spec.errors import DataError, ModelError
@@ -20,7 +23,7 @@ from training_gym.spec.text import TextCodec
 
 
 class ImitationLearner:
-    """Learns from given answers."""
+    """Learns from given answers: to give them, or to prefer the chosen to the rejected."""
 
     def __init__(
         self,
@@ -28,7 +31,7 @@ class ImitationLearner:
         *,
         tasks: TaskStream,
         codec: TextCodec,
-        sampler: LocalSampler,
+        sampler: LocalSampler | SpreadSampler,
         trainer: LocalTrainer,
         compute: Compute,
         max_sequence_tokens: int,
@@ -45,16 +48,12 @@ class ImitationLearner:
     async def learn(self, progress: Progress) -> tuple[Progress, dict[str, float]]:
         """Take one batch of tasks and update the weights from their answers."""
         tasks = self._tasks.take(self._recipe.prompts_per_batch)
-        given = [demonstration(task, self._codec) for task in tasks]
-        rows = [row for row in given if len(row.token_ids) <= self._max_sequence_tokens]
-        metrics = {"examples": float(len(rows)), "examples_too_long": float(len(given) - len(rows))}
+        given = [self._example(task) for task in tasks]
+        kept = [example for example in given if self._fits(example)]
+        metrics = {"examples": float(len(kept)), "examples_too_long": float(len(given) - len(kept))}
         step, version = progress.optimizer_step, progress.policy_version
-        if rows:
-            batch = TrainingBatch(
-                trajectories=tuple(rows),
-                advantages=tuple((0.0,) * len(row.token_ids) for row in rows),
-                weights=(1.0,) * len(rows),
-            )
+        if kept:
+            batch = await self._compute.run(self._batch, kept)
             metrics |= await self._compute.run(self._trainer.step, batch)
             step, version = step + 1, version + 1
             await self._sampler.update_weights(
@@ -69,6 +68,30 @@ class ImitationLearner:
         )
         return progress, metrics
 
+    async def close(self) -> None:
+        """Nothing is in play."""
+
+    def _example(self, task: Task) -> tuple[Trajectory, ...]:
+        """The answer to imitate, or the chosen one and the rejected one."""
+        chosen = demonstration(task, self._codec)
+        if not isinstance(self._recipe.algorithm, Preference):
+            return (chosen,)
+        return chosen, rejected_demonstration(task, self._codec)
+
+    def _fits(self, example: tuple[Trajectory, ...]) -> bool:
+        return all(len(row.token_ids) <= self._max_sequence_tokens for row in example)
+
+    def _batch(self, examples: Sequence[tuple[Trajectory, ...]]) -> TrainingBatch:
+        """The examples' rows; each example weighs the same."""
+        rows = tuple(row for example in examples for row in example)
+        needed = columns_before_training(self._recipe)
+        return TrainingBatch(
+            trajectories=rows,
+            advantages=tuple((0.0,) * len(row.token_ids) for row in rows),
+            weights=tuple(1 / len(example) for example in examples for _ in example),
+            columns=self._trainer.annotate(rows) if needed else {},
+        )
+
 
 def demonstration(task: Task, codec: TextCodec) -> Trajectory:
     """The task's prompt and its answer, end of turn included, with the loss on the answer.
@@ -81,6 +104,22 @@ def demonstration(task: Task, codec: TextCodec) -> Trajectory:
             f"task {task.id} has no answer to imitate: {task.answer!r:.60}",
             fix="name the column of the text to learn in output_column",
         )
+    return answered(task, target, codec)
+
+
+def rejected_demonstration(task: Task, codec: TextCodec) -> Trajectory:
+    """The task's prompt and the answer to avoid; raises `DataError` where there is none."""
+    rejected = task.rejected_target
+    if rejected is None:
+        raise DataError(
+            f"task {task.id} has no rejected answer: {task.rejected!r:.60}",
+            fix="name the column of the answer to avoid in rejected_column",
+        )
+    return answered(task, rejected, codec)
+
+
+def answered(task: Task, target: Message, codec: TextCodec) -> Trajectory:
+    """The task's prompt and `target`, end of turn included, with the loss on the latter."""
     if isinstance(task.prompt, str):
         prompt = [*codec.begin(), *codec.encode(task.prompt)]
         answer = [*codec.encode(target.text), *sorted(codec.stop_ids)[:1]]

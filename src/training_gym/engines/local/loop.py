@@ -7,7 +7,6 @@ import contextlib
 import errno
 import json
 import os
-import resource
 import shutil
 import sys
 import time
@@ -17,9 +16,11 @@ from typing import Any, Literal, Protocol
 
 from training_gym.engines.local.compute import Compute
 from training_gym.engines.local.evaluations import Evaluations
+from training_gym.engines.local.meters import Meter
 from training_gym.engines.local.requests import Requests
 from training_gym.engines.local.state import STATE_FILE, Progress
 from training_gym.engines.local.trainer import LocalTrainer
+from training_gym.records.activity import Activity
 from training_gym.records.checkpoints import Checkpoint, CheckpointInfo, write_checkpoint
 from training_gym.records.recorder import Recorder
 from training_gym.records.run_directory import RunDirectory
@@ -33,6 +34,10 @@ class Learner(Protocol):
 
     async def learn(self, progress: Progress) -> tuple[Progress, dict[str, float]]:
         """Learn from one batch; the new position and the batch's metrics."""
+        ...
+
+    async def close(self) -> None:
+        """Give up what is in play for later batches."""
         ...
 
 
@@ -52,9 +57,12 @@ class Loop:
         recorder: Recorder,
         requests: Requests,
         weights_kind: WeightsKind,
+        base_sha256: Callable[[], str | None],
         failures: Callable[[], tuple[int, int]],
         start_cold: Callable[[], Awaitable[None]],
         saved: Checkpoint | None = None,
+        activity: Activity,
+        meter: Meter,
     ) -> None:
         """Go on from `progress`, which was read from the checkpoint `saved` if there is one.
 
@@ -71,27 +79,50 @@ class Loop:
         self._recorder = recorder
         self._requests = requests
         self._weights_kind = weights_kind
+        self._base_sha256 = base_sha256
         self._failures = failures
         self._start_cold = start_cold
         self._saved = saved
+        self._activity = activity
+        self._meter = meter
         self._unchanged = "no update was made"
         self._saved_batch = -1 if saved is None else progress.batch
 
     async def run(self) -> dict[str, Any]:
         """Train to the end or until asked to stop; the attempt's summary."""
+        try:
+            return await self._train()
+        finally:
+            await self._learner.close()
+
+    async def _train(self) -> dict[str, Any]:
+        self._say_what_is_played_again()
         if not await self._unless_stopped(self._baseline()):
             return self._summary("stopped")
         while self.progress.batch < self._recipe.num_steps and not self._requests.stop.is_set():
+            if self._requests.paused:
+                await self._pause()
+                continue
             await self._batch()
             if self._due():
                 await self._checkpoint()
         if self._saved_batch != self.progress.batch:
             await self._checkpoint()
+        await self._learner.close()
         if self.progress.batch < self._recipe.num_steps or self._requests.stop.is_set():
             return self._summary("stopped")
         if not await self._unless_stopped(self._final()):
             return self._summary("stopped")
         return self._summary("completed")
+
+    def _say_what_is_played_again(self) -> None:
+        """An earlier attempt ended with tasks drawn, whose episodes went with it."""
+        groups = len(self.progress.pending)
+        if groups:
+            episodes = groups * self._recipe.group_size
+            self._recorder.event("episodes_played_again", groups=groups, episodes=episodes)
+            message = f"{episodes} episodes were in play when the run stopped: they start again"
+            print(message, file=sys.stderr, flush=True)  # noqa: T201 - becomes a log record
 
     async def _baseline(self) -> None:
         self.progress = await self._evaluations.before(self.progress)
@@ -102,7 +133,8 @@ class Loop:
 
     async def _batch(self) -> None:
         started, step = time.monotonic(), self.progress.optimizer_step
-        await self._start_cold()
+        if not self._recipe.max_staleness:  # else others are in play
+            await self._start_cold()
         self.progress, metrics = await self._learner.learn(self.progress)
         if self.progress.optimizer_step == step:
             self._nothing_changed(why_unchanged(metrics))
@@ -113,7 +145,7 @@ class Loop:
         self._recorder.counters = self.progress.counters
         metrics |= await self._evaluations.between(self.progress)
         metrics["step_seconds"] = time.monotonic() - started
-        metrics["peak_memory_gib"] = peak_memory_gib()
+        metrics["peak_memory_gib"] = self._meter.highest() / 2**30
         self._recorder.metrics(metrics)
 
     def _nothing_changed(self, why: str) -> None:
@@ -131,11 +163,23 @@ class Loop:
         asked, self._requests.checkpoint = self._requests.checkpoint, False
         return asked or (every is not None and self.progress.batch % every == 0)
 
+    async def _pause(self) -> None:
+        """Hold between two steps until told to go on or to stop."""
+        self._recorder.event("paused")
+        with self._activity.at("paused"):
+            await self._requests.unpaused()
+        self._recorder.event("unpaused")
+
     async def _checkpoint(self) -> None:
+        with self._activity.at("disk"):
+            await self._write_checkpoint()
+
+    async def _write_checkpoint(self) -> None:
         """Records first, then the checkpoint that refers to them."""
         self._recorder.flush(sync=True)
         info = CheckpointInfo(
             kind=self._weights_kind,
+            base_sha256=self._base_sha256(),
             counters=self.progress.counters,
             position=self._recorder.position(),
         )
@@ -214,9 +258,3 @@ def why_unchanged(metrics: Mapping[str, float]) -> str:
 def read_progress(checkpoint: Checkpoint) -> Progress:
     """Where the loop stood when the checkpoint was written."""
     return Progress.read(json.loads((checkpoint.resume / STATE_FILE).read_text()))
-
-
-def peak_memory_gib() -> float:
-    """Largest resident size this process has had."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return float(peak) / (2**30 if sys.platform == "darwin" else 2**20)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from training_gym.engines.local.parallel.tensors import like, whole
 from training_gym.spec.recipe import AdamW
 
 
@@ -63,7 +64,7 @@ class Optimizer:
         A gradient that is not finite changes nothing and is reported as `skipped`.
         """
         rate = learning_rate(self.settings, self.step_number, self.total_steps)
-        norm = torch.nn.utils.clip_grad_norm_(self._parameters, self.settings.max_grad_norm)
+        norm = whole(torch.nn.utils.clip_grad_norm_(self._parameters, self.settings.max_grad_norm))
         finite = bool(torch.isfinite(norm))
         if finite:
             for group in self._adam.param_groups:
@@ -77,11 +78,25 @@ class Optimizer:
             "skipped": 0.0 if finite else 1.0,
         }
 
+    def clear(self) -> None:
+        """Forget the gradients."""
+        self._adam.zero_grad(set_to_none=True)
+
     def state(self) -> dict[str, Any]:
-        """All that an exact resume needs."""
-        return {"step_number": self.step_number, "adam": self._adam.state_dict()}
+        """All that an exact resume needs, without shards."""
+        adam = self._adam.state_dict()
+        adam["state"] = {
+            number: {name: whole(value) for name, value in moments.items()}
+            for number, moments in adam["state"].items()
+        }
+        return {"step_number": self.step_number, "adam": adam}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take up what `state` returned."""
         self.step_number = state["step_number"]
-        self._adam.load_state_dict(state["adam"])
+        ordered = [p for group in self._adam.param_groups for p in group["params"]]
+        moments = {
+            number: {name: like(value, ordered[number]) for name, value in found.items()}
+            for number, found in state["adam"]["state"].items()
+        }
+        self._adam.load_state_dict({**state["adam"], "state": moments})

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from collections.abc import Awaitable, Callable
 
 import torch
 
-from training_gym.environments.single_turn import SingleTurn
-from training_gym.spec.code import Code
-from training_gym.spec.environment import Environment
-from training_gym.spec.errors import GymError
+from training_gym.records.run_directory import RunDirectory
+from training_gym.records.vocabulary import write_vocabulary
+from training_gym.spec.errors import RecordsError
 from training_gym.spec.plan import Plan
+from training_gym.spec.text import TextCodec
 
 
 def prepare_torch(plan: Plan) -> None:
@@ -25,15 +26,26 @@ def prepare_torch(plan: Plan) -> None:
         vars(torch.utils)["deterministic"].fill_uninitialized_memory = False
 
 
-def load_environment(code: Code | None) -> Environment:
-    """The environment that `code` names; None: single turn."""
-    if code is None:
-        return SingleTurn()
-    loaded: Any = code.load()
-    made = loaded() if isinstance(loaded, type) else loaded
-    if not isinstance(made, Environment):
-        raise GymError(
-            f"{code.ref} has no method run(task, policy, ctx)",
-            fix="write an environment as a class with async def run(self, task, policy, ctx)",
-        )
-    return made
+def write_texts(
+    run: RunDirectory, codec: TextCodec, say: Callable[[str], None]
+) -> Callable[[], Awaitable[None]]:
+    """Begin to write what each token id reads as, for views; returns how to wait for its end.
+
+    On a thread of its own: a large vocabulary takes seconds, and nothing else waits for it. No run
+    ends because it could not be written.
+    """
+
+    def write() -> None:
+        if run.vocabulary_path.exists():
+            return
+        try:
+            write_vocabulary(run, [codec.decode([token]) for token in range(codec.vocab_size)])
+        except RecordsError as error:
+            say(f"tokens will be shown without their texts: {error.message}")
+
+    written = asyncio.create_task(asyncio.to_thread(write))
+
+    async def ended() -> None:
+        await written
+
+    return ended

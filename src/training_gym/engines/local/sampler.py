@@ -13,50 +13,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 
-from training_gym.engines.local.attention import PackedLayout, Segment, SlotLayout
+from training_gym.engines.local.answers import Request
 from training_gym.engines.local.compute import Compute
-from training_gym.engines.local.draws import Draw, draw, stream_of, uniform
-from training_gym.engines.local.head import chunked_logprobs
+from training_gym.engines.local.draws import draw, stream_of
 from training_gym.engines.local.network import Network
-from training_gym.engines.local.slots import SlotTable, common_prefix
+from training_gym.engines.local.rows import Rows
+from training_gym.models.weights.adapters import replace_adapter
 from training_gym.spec.errors import EngineError
 from training_gym.spec.sampling import (
     Completion,
     Prompt,
     SampleKey,
     Sampling,
-    StopReason,
     WeightUpdate,
 )
 from training_gym.spec.text import TextCodec
-
-
-@dataclass(eq=False)
-class Request:
-    """One call of `generate` in flight; equal to itself only."""
-
-    prompt: tuple[int, ...]
-    sampling: Sampling
-    key: SampleKey
-    session: str | None
-    future: asyncio.Future[Completion]
-    tokens: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    versions: list[int] = field(default_factory=list)
-    prefilled: int = 0
-    row: int = -1
-    stream: int = 0
-
-    @property
-    def order(self) -> tuple[str, int, str, int, int]:
-        """Where the request stands in a deterministic queue."""
-        key = self.key
-        return key.stream, key.visit, key.task, key.member, key.turn
 
 
 @dataclass
@@ -64,8 +41,8 @@ class SamplerStatistics:
     """What the sampler has computed since it was made."""
 
     prefilled_tokens: int = 0
-    decoded_tokens: int = 0
     steps: int = 0
+    busy_seconds: float = 0.0
 
 
 class LocalSampler:
@@ -86,16 +63,24 @@ class LocalSampler:
         self._network = network
         self._codec = codec
         self._compute = compute
-        self._table: SlotTable[Request] = SlotTable(slots)
+        self._rows = Rows(
+            network,
+            num_rows=slots,
+            max_sequence_tokens=max_sequence_tokens,
+            prefill_tokens=prefill_tokens,
+        )
         self._max_sequence_tokens = max_sequence_tokens
-        self._prefill_tokens = prefill_tokens
         self._deterministic = deterministic
         self._waiting: list[Request] = []
         self._present: set[str] = set()
         self._wake = asyncio.Event()
         self._driver: asyncio.Task[None] | None = None
         self.version = 0
+        """Of the weights; adapters that were updated by name have their own."""
+        self._versions: dict[str, int] = {}
         self.statistics = SamplerStatistics()
+        self.on_shrunk: Callable[[int], None] = lambda slots: None
+        """Hears that memory ran out and how many rows are left."""
 
     async def generate(
         self,
@@ -112,10 +97,6 @@ class LocalSampler:
                 "the embedded engine samples text only, the prompt has media",
                 fix="remove the images or choose an engine that takes them",
             )
-        if adapter is not None:
-            raise EngineError(
-                f"no adapter is called {adapter!r} in this sampler", fix="leave adapter out"
-            )
         if not prompt.token_ids:
             raise EngineError("the prompt has no tokens", fix="give the task a prompt")
         if sampling.max_tokens is None:
@@ -127,6 +108,7 @@ class LocalSampler:
             sampling,
             key,
             session,
+            self._network.route(adapter),
             asyncio.get_running_loop().create_future(),
             stream=stream_of(key),
         )
@@ -139,12 +121,41 @@ class LocalSampler:
 
     async def score(self, sequences: Sequence[Sequence[int]]) -> list[list[float]]:
         """See `spec.sampling.Sampler`."""
-        return [await self._compute.run(self._score, tuple(ids)) for ids in sequences]
+        return [await self._compute.run(self._network.score, ids) for ids in sequences]
 
     async def update_weights(self, update: WeightUpdate) -> None:
-        """The network's weights have changed in place: forget what was cached under the old."""
-        await self.forget()
-        self.version = update.version
+        """Weights have changed in place, or an adapter lies in the folder `update.source`.
+
+        What was cached under the old ones is forgotten, except by the answers that are being drawn:
+        they go on with what they have. Other adapters' rows stay warm.
+
+        Raises:
+            EngineError: the update names a source of whole weights, or no adapter of this model.
+            ModelError: the folder's adapter cannot be used.
+        """
+        if update.adapter is None:
+            if update.source != "memory":
+                raise EngineError(
+                    f"whole weights cannot be taken from {update.source!r} while sampling",
+                    fix="load the model anew, or update an adapter",
+                )
+            await self._compute.run(self.take_up, update.version)
+            return
+        if update.source != "memory":
+            await self._compute.run(
+                replace_adapter, self._network.model, update.source, update.adapter
+            )
+        adapter = self._network.route(update.adapter)
+        await self._compute.run(self._rows.table.forget, adapter)
+        self._versions[adapter] = update.version
+
+    def take_up(self, version: int) -> None:
+        """The weights in memory have become `version`. On the compute thread.
+
+        Called where they change, no token is drawn from the new ones under the old number.
+        """
+        self._rows.table.forget()
+        self.version, self._versions = version, {}
 
     async def forget(self) -> None:
         """Drop what is warm, as if the process had just started.
@@ -152,7 +163,7 @@ class LocalSampler:
         What is computed next then depends on the weights alone, not on what was sampled before: a
         run that goes on and one that is resumed here compute the same bits.
         """
-        await self._compute.run(self._table.forget)
+        await self._compute.run(self._rows.table.forget)
 
     async def end_session(self, session: str) -> None:
         """Nothing to do: warm rows are reused or overwritten as room is needed."""
@@ -188,12 +199,14 @@ class LocalSampler:
         self._wake.set()
 
     async def _drive(self) -> None:
-        while self._waiting or self._table.num_active:
+        while self._waiting or self._rows.table.num_active:
             await self._quiescence()
             self._admit_order()
             ended: list[tuple[Request, Completion]] = []
             try:
                 ended = await self._compute.run(self._step)
+            except torch.OutOfMemoryError as error:
+                self._shrink(error)
             except Exception as error:  # noqa: BLE001 - boundary: the callers own the failure
                 self._fail(error)
             for request, completion in ended:
@@ -205,187 +218,71 @@ class LocalSampler:
         """In deterministic mode: wait until every episode in play waits for the sampler."""
         while self._deterministic:
             await asyncio.sleep(0)
-            asking = [*self._waiting, *self._active()]
+            asking = [*self._waiting, *self._rows.active()]
             blocked = {request.session for request in asking if not request.future.done()}
             if self._present <= blocked:
                 return
             self._wake.clear()
             await self._wake.wait()
 
-    def _active(self) -> list[Request]:
-        slots = self._table.slots[: self._table.num_active]
-        return [slot.owner for slot in slots if slot.owner is not None]
-
     def _admit_order(self) -> None:
         if self._deterministic:
             self._waiting.sort(key=lambda request: request.order)
 
+    def _shrink(self, error: Exception) -> None:
+        """Go on with half the rows: what was in one begins again, and draws the same numbers."""
+        slots = len(self._rows.table.slots)
+        if slots == 1:
+            self._fail(
+                EngineError(
+                    "the accelerator's memory does not hold one sequence: "
+                    f"{str(error).partition(chr(10))[0]:.120}",
+                    fix="lower max_response_tokens or max_prompt_tokens, or free memory",
+                )
+            )
+            return
+        for request in self._rows.active():
+            request.begin_again()
+            self._waiting.append(request)
+        self._rows.renew(slots // 2)
+        torch.cuda.empty_cache()
+        self.on_shrunk(slots // 2)
+
     def _fail(self, error: Exception) -> None:
         """Hand the error to everybody and begin anew: what the cache holds cannot be trusted."""
-        for request in [*self._active(), *self._waiting]:
+        for request in [*self._rows.active(), *self._waiting]:
             if not request.future.done():
                 request.future.set_exception(error)
         self._waiting.clear()
-        self._table = SlotTable(len(self._table.slots))
-
-    def _retire(self, request: Request) -> None:
-        self._table.retire(request.row)
-        for row, slot in enumerate(self._table.slots[: self._table.num_active]):
-            if slot.owner is not None:
-                slot.owner.row = row
+        self._rows.renew()
 
     # Below: on the compute thread.
 
     @torch.inference_mode()
     def _step(self) -> list[tuple[Request, Completion]]:
-        self._drop_abandoned()
-        self._admit()
-        requests = self._active()
+        started = time.perf_counter()
+        try:
+            return self._drawn()
+        finally:
+            self.statistics.busy_seconds += time.perf_counter() - started
+
+    def _drawn(self) -> list[tuple[Request, Completion]]:
+        """One token more for each request; those that ended by it."""
+        self._rows.drop_abandoned()
+        self._rows.admit(self._waiting)
+        self.statistics.prefilled_tokens = self._rows.prefilled_tokens
+        requests = self._rows.active()
         if not requests:
             return []
-        logits = self._decode(requests)
+        logits = self._rows.next_logits()
         self.statistics.steps += 1
-        self.statistics.decoded_tokens += len(requests)
-        tokens, logprobs = draw(logits, [self._wish(request) for request in requests])
+        tokens, logprobs = draw(logits, [request.wish(self._codec) for request in requests])
         ended = []
         for request, token, logprob in zip(requests, tokens, logprobs, strict=True):
-            request.tokens.append(token)
-            request.logprobs.append(logprob)
-            request.versions.append(self.version)
-            reason = self._stop_reason(request, token)
+            request.take(token, logprob, self._versions.get(request.adapter, self.version))
+            reason = request.stop_reason(self._codec, self._max_sequence_tokens)
             if reason is not None:
-                ended.append((request, _completion(request, reason)))
+                ended.append((request, request.completion(reason)))
         for request, _ in ended:
-            self._retire(request)
+            self._rows.retire(request)
         return ended
-
-    def _drop_abandoned(self) -> None:
-        for request in self._active():
-            if request.future.done():
-                self._retire(request)
-
-    def _admit(self) -> None:
-        """Give rows to waiting requests and compute their prompts, shared parts once."""
-        entering: list[Request] = []
-        while self._waiting and self._table.num_active + len(entering) < len(self._table.slots):
-            entering.append(self._waiting.pop(0))
-        while entering:
-            later: list[Request] = []
-            now: list[Request] = []
-            for request in entering:
-                _, held = self._table.best_prefix(request.prompt)
-                coming = max((common_prefix(o.prompt, request.prompt) for o in now), default=0)
-                if min(coming, len(request.prompt) - 1) > held:
-                    later.append(request)  # what it shares is about to be computed
-                    continue
-                self._reserve(request)
-                request.row, held = self._table.admit(request, request.prompt)
-                request.prefilled = len(request.prompt) - held
-                now.append(request)
-            self._prefill(now)
-            entering = later
-
-    def _reserve(self, request: Request) -> None:
-        assert request.sampling.max_tokens is not None
-        longest = len(request.prompt) + request.sampling.max_tokens
-        self._table.cache.reserve(min(longest, self._max_sequence_tokens))
-
-    def _prefill(self, requests: Sequence[Request]) -> None:
-        """Compute all but the last token of each prompt, packed, a bounded number at a time."""
-        work: list[tuple[int, list[int]]] = []
-        for request in requests:
-            held = self._table.slots[request.row].tokens
-            missing = list(request.prompt[len(held) : -1])
-            for start in range(0, len(missing), self._prefill_tokens):
-                work.append((request.row, missing[start : start + self._prefill_tokens]))
-        while work:
-            chosen: list[tuple[int, list[int]]] = []
-            size = 0
-            for row, tokens in list(work):
-                taken = any(row == other for other, _ in chosen)
-                if taken or (chosen and size + len(tokens) > self._prefill_tokens):
-                    continue
-                chosen.append((row, tokens))
-                work.remove((row, tokens))
-                size += len(tokens)
-            self._forward(chosen)
-            self.statistics.prefilled_tokens += size
-
-    def _decode(self, requests: Sequence[Request]) -> torch.Tensor:
-        last = [(request.tokens or request.prompt)[-1] for request in requests]
-        return self._network.logits(
-            self._forward([(row, [token]) for row, token in enumerate(last)])
-        )
-
-    def _forward(self, work: Sequence[tuple[int, list[int]]]) -> torch.Tensor:
-        """Append tokens to rows; their hidden states, packed in the same order."""
-        slots = [self._table.slots[row] for row, _ in work]
-        starts = [len(slot.tokens) for slot in slots]
-        device = self._network.device
-        ids = [token for _, tokens in work for token in tokens]
-        positions = [
-            position
-            for start, (_, tokens) in zip(starts, work, strict=True)
-            for position in range(start, start + len(tokens))
-        ]
-        layout = SlotLayout(
-            self._table.cache,
-            rows=tuple(row for row, _ in work),
-            lengths=tuple(len(tokens) for _, tokens in work),
-            starts=tuple(starts),
-        )
-        hidden = self._network.hidden(
-            torch.tensor(ids, device=device), torch.tensor(positions, device=device), layout
-        )
-        for slot, (_, tokens) in zip(slots, work, strict=True):
-            slot.tokens.extend(tokens)
-        return hidden
-
-    def _wish(self, request: Request) -> Draw:
-        position = len(request.tokens)
-        early = position < request.sampling.min_tokens
-        return Draw(
-            request.sampling,
-            uniform(request.stream, position),
-            banned=tuple(self._codec.stop_ids) if early else (),
-        )
-
-    def _stop_reason(self, request: Request, token: int) -> StopReason | None:
-        sampling = request.sampling
-        if token in self._codec.stop_ids:
-            return "stop"
-        if sampling.stop and len(request.tokens) >= sampling.min_tokens:
-            # A stop text cannot span more tokens than it has bytes.
-            span = max(len(text.encode()) for text in sampling.stop)
-            tail = self._codec.decode(request.tokens[-span - 4 :])
-            if any(text in tail for text in sampling.stop):
-                return "stop"
-        if len(request.prompt) + len(request.tokens) >= self._max_sequence_tokens:
-            return "context"
-        if len(request.tokens) >= (sampling.max_tokens or 0):
-            return "length"
-        return None
-
-    @torch.inference_mode()
-    def _score(self, ids: tuple[int, ...]) -> list[float]:
-        if len(ids) < 2:
-            return [0.0] * len(ids)
-        device = self._network.device
-        tokens = torch.tensor(ids, device=device)
-        hidden = self._network.hidden(
-            tokens, torch.arange(len(ids), device=device), PackedLayout((Segment(0, len(ids)),))
-        )
-        scores = chunked_logprobs(
-            self._network, hidden[:-1], tokens[1:], temperature=1.0, chunk=512
-        )
-        return [0.0, *scores.tolist()]
-
-
-def _completion(request: Request, reason: StopReason) -> Completion:
-    return Completion(
-        token_ids=tuple(request.tokens),
-        logprobs=tuple(request.logprobs),
-        versions=tuple(request.versions),
-        stop_reason=reason,
-        prefilled=request.prefilled,
-    )

@@ -2,6 +2,8 @@
 
 A request begins with the longest run of tokens that some row already holds: its own session's
 earlier turns, the prompt its group shares, a system prompt everybody has. What is left is computed.
+A model with linear attention keeps states instead of keys and values: of a row it can reuse all
+that it holds or its prompt, nothing in between.
 """
 
 from __future__ import annotations
@@ -22,66 +24,106 @@ class Slot(Generic[R]):
     tokens: list[int] = field(default_factory=list)
     owner: R | None = None
     last_used: int = 0
+    mark: int = 0
+    """Tokens behind which the row's states were kept; 0: nowhere."""
+    adapter: str = ""
+    """What the tokens went through: rows serve requests for the same adapter only."""
+    outdated: bool = False
+    """The weights have changed since its tokens were computed: it serves its request to the end,
+    and nothing else begins with it."""
 
 
 class SlotTable(Generic[R]):
     """Rows 0…num_active-1 belong to requests; the rest are warm or empty."""
 
-    def __init__(self, num_rows: int) -> None:
-        """All rows are empty."""
+    def __init__(self, num_rows: int, *, stateful: bool = False) -> None:
+        """All rows are empty; `stateful` where some layers carry states."""
         self.cache = SlotCache(num_rows)
+        self.stateful = stateful
         self.slots: list[Slot[R]] = [Slot() for _ in range(num_rows)]
         self.num_active = 0
         self._clock = 0
 
-    def best_prefix(self, tokens: Sequence[int]) -> tuple[int, int]:
-        """Row that shares the longest prefix with `tokens`, and its length; (-1, 0) for none."""
+    def best_prefix(self, tokens: Sequence[int], adapter: str = "") -> tuple[int, int]:
+        """Row that serves the longest beginning of `tokens`, and its length; (-1, 0) for none."""
         best, length = -1, 0
         for row, slot in enumerate(self.slots):
-            shared = common_prefix(slot.tokens, tokens)
-            if shared > length:
-                best, length = row, shared
+            if slot.adapter != adapter or slot.outdated:
+                continue
+            reusable = self.reusable(slot.tokens, tokens, slot.mark)
+            if reusable > length:
+                best, length = row, reusable
         return best, length
 
-    def admit(self, owner: R, tokens: Sequence[int]) -> tuple[int, int]:
-        """Give `owner` a row that holds as much of `tokens` as any does; (row, tokens held).
+    def reusable(self, held: Sequence[int], tokens: Sequence[int], mark: int = 0) -> int:
+        """How much of `tokens` a row that holds `held` spares computing.
 
-        At least the last token is left to compute: its hidden state predicts the next one.
+        The last token is always left: its hidden state predicts the next one.
         """
-        source, shared = self.best_prefix(tokens)
-        shared = min(shared, len(tokens) - 1)
+        shared = min(common_prefix(held, tokens), len(tokens) - 1)
+        if not self.stateful:
+            return shared
+        return max((end for end in (len(held), mark) if end <= shared), default=0)
+
+    def admit(self, owner: R, tokens: Sequence[int], adapter: str = "") -> tuple[int, int]:
+        """Give `owner` a row that holds as much of `tokens` as any does; (row, tokens held)."""
+        source, shared = self.best_prefix(tokens, adapter)
         row = self.num_active
-        if source >= self.num_active and shared == min(
-            len(self.slots[source].tokens), len(tokens) - 1
-        ):
+        whole = source >= 0 and shared == min(len(self.slots[source].tokens), len(tokens) - 1)
+        if source >= row and whole and not self._is_marked(source, shared):
             self._swap(source, row)  # a warm row that is all prefix: taken, not copied
         else:
             source = self._make_room(row, source)
             if shared:
-                self.cache.copy(source, row, shared)
+                self.cache.copy(source, row, shared, marked=self._is_marked(source, shared))
+            self.slots[row].mark = 0
         slot = self.slots[row]
         slot.tokens = list(tokens[:shared])
         slot.owner = owner
+        slot.adapter = adapter
+        slot.outdated = False
         self.num_active += 1
         self._touch(row)
         return row, shared
 
+    def mark(self, row: int) -> None:
+        """The row holds its prompt: others with this prompt can begin here."""
+        if self.stateful:
+            self.slots[row].mark = len(self.slots[row].tokens)
+            self.cache.mark(row)
+
+    def _is_marked(self, row: int, shared: int) -> bool:
+        """Whether `shared` tokens of a row are reused from its marked states."""
+        return self.stateful and shared != len(self.slots[row].tokens)
+
     def retire(self, row: int) -> None:
-        """The row's request has ended; what it holds stays warm."""
-        self.slots[row].owner = None
+        """The row's request has ended; what it holds stays warm, unless it is outdated."""
+        slot = self.slots[row]
+        slot.owner = None
+        if slot.outdated:
+            slot.tokens, slot.mark = [], 0
         self._touch(row)
         self.num_active -= 1
         self._swap(row, self.num_active)
 
-    def forget(self) -> None:
-        """Nothing warm is valid any more; with no request in a row, all is as when it was made."""
-        if self.num_active == 0:
+    def forget(self, adapter: str | None = None) -> None:
+        """Nothing warm is valid any more; with no request in a row, all is as when it was made.
+
+        Rows of requests go on with what they hold, as outdated ones. With `adapter`: of its rows
+        only.
+        """
+        if self.num_active == 0 and adapter is None:
             self.slots = [Slot() for _ in self.slots]
             self._clock = 0
             self.cache.release()
             return
-        for slot in self.slots[self.num_active :]:
-            slot.tokens = []
+        for row, slot in enumerate(self.slots):
+            if adapter not in (None, slot.adapter):
+                continue
+            if row < self.num_active:
+                slot.outdated = True
+            else:
+                slot.tokens, slot.mark = [], 0
 
     def _make_room(self, row: int, source: int) -> int:
         """Put the least useful warm row at `row`; where `source` went to."""

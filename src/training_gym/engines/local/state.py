@@ -12,6 +12,15 @@ from training_gym.spec.settings import Settings
 STATE_FILE = "engine.json"
 
 
+class Visit(Settings):
+    """One draw of a task."""
+
+    task: str
+    """Its id."""
+    number: int
+    """Of the draw."""
+
+
 class Progress(Settings):
     """The loop's position; a new value after every batch."""
 
@@ -23,6 +32,8 @@ class Progress(Settings):
     """Tasks drawn so far, which numbers their visits."""
     tasks: dict[str, JsonValue] = {}
     """Position in the stream of tasks."""
+    pending: tuple[Visit, ...] = ()
+    """Tasks that were drawn and not learned from: what was in play when the position was kept."""
     evaluations: dict[str, dict[str, float]] = {}
     """Mean score of each task at the first evaluation, by evaluation."""
     num_unchanged: int = 0

@@ -7,14 +7,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from training_gym.models.parsers.families import family_of
+from training_gym.models.weights.chat_template import ChatTemplate
 from training_gym.models.weights.quiet import quiet
 from training_gym.models.weights.template_messages import as_template_message, as_template_tool
 from training_gym.spec.errors import ModelError
-from training_gym.spec.messages import Message, ToolSpec, assistant, user
+from training_gym.spec.messages import Message, ToolCall, ToolSpec, assistant, user
 from training_gym.spec.text import TextCodec
 
 _MARK = "training-gym-marks-this-answer"
 """A text whose end is looked for in a rendered conversation."""
+
+_PROMPT_END = 12
+"""Tokens of a prompt's end in which an opened or closed reasoning is seen."""
 
 
 def load_codec(path: Path | str) -> TextCodec:
@@ -54,6 +59,14 @@ class TokenizerCodec:
         self.vocab_size: int = len(tokenizer)
         self.has_chat_template: bool = tokenizer.chat_template is not None
         self._template: str = _template_text(tokenizer.chat_template)
+        self._writer = ChatTemplate(tokenizer)
+        self._family = family_of(self._template)
+        self._media = frozenset(
+            kind for kind in ("image", "audio", "video") if f"'{kind}'" in self._template
+        )
+        self._special: frozenset[int] = frozenset(self._special_ids())
+        self._kept = self._ids_of(self._family.special | frozenset(self._family.reasoning or ()))
+        self._structure = self._special - self._ids_of(self._family.ornaments)
         self.stop_ids: frozenset[int] = self._find_stop_ids()
         self.pad_id: int = self._find_pad_id()
         self._begin = self._find_begin()
@@ -73,12 +86,16 @@ class TokenizerCodec:
         self._check_template(bool(tools))
         from jinja2 import TemplateError
 
-        literal = "arguments is string" in self._template
+        literal = self._family.literal_arguments
+        if literal is None:
+            literal = "arguments is string" in self._template
         try:
-            text = self._tokenizer.apply_chat_template(
-                [as_template_message(m, literal_arguments=literal) for m in messages],
-                tools=[as_template_tool(tool) for tool in tools] or None,
-                tokenize=False,
+            return self._writer.render(
+                [
+                    as_template_message(m, literal_arguments=literal, media=self._media)
+                    for m in messages
+                ],
+                [as_template_tool(tool) for tool in tools],
                 add_generation_prompt=add_generation_prompt,
             )
         except (TemplateError, TypeError) as error:
@@ -86,7 +103,6 @@ class TokenizerCodec:
                 f"the chat template of {self._folder.name} refuses these messages: {error}",
                 fix="check the roles and their order; some models know no system or tool role",
             ) from error
-        return str(text)
 
     def encode(self, text: str) -> list[int]:
         """Ids of exactly this text: special tokens in it are recognised, none are added."""
@@ -108,6 +124,38 @@ class TokenizerCodec:
     def decode_visible(self, ids: Sequence[int]) -> str:
         """Text of the ids without special tokens."""
         return str(self._backend.decode(list(ids), skip_special_tokens=True))
+
+    def marks(self, ids: Sequence[int]) -> tuple[int, ...]:
+        """The special tokens among the ids, in order."""
+        return tuple(index for index in ids if index in self._structure)
+
+    def read_answer(
+        self,
+        ids: Sequence[int],
+        *,
+        after: Sequence[int] = (),
+        tools: Sequence[ToolSpec] = (),
+        first_call: int = 0,
+    ) -> Message:
+        """See `spec.text.TextCodec`. Special tokens are left out, but for the family's notation."""
+        body = ids[:-1] if ids and ids[-1] in self.stop_ids else ids
+        shown = [index for index in body if index not in self._special or index in self._kept]
+        end = self.decode(after[-_PROMPT_END:]) if self._family.reasoning else ""
+        parsed = self._family.read(self.decode(shown), end, tools)
+        calls = tuple(
+            ToolCall(id=f"call{first_call + number:05d}", name=call.name, arguments=call.arguments)
+            for number, call in enumerate(parsed.calls)
+        )
+        return Message(
+            role="assistant", content=parsed.content, reasoning=parsed.reasoning, tool_calls=calls
+        )
+
+    def _ids_of(self, texts: frozenset[str]) -> frozenset[int]:
+        """The special tokens among `texts`."""
+        tokens = self._backend.get_added_tokens_decoder()
+        return frozenset(
+            i for i, token in tokens.items() if token.special and token.content in texts
+        )
 
     def _check_template(self, with_tools: bool) -> None:
         if not self.has_chat_template:

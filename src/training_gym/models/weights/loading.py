@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from training_gym.models.adapter_folder import ADAPTER_CONFIG
 from training_gym.models.architecture import base_of_adapter, check_causal, read_config
+from training_gym.models.base_weights import check_base
 from training_gym.models.safetensors_header import tensor_shapes
-from training_gym.models.weights.quiet import quiet
+from training_gym.models.weights.adapters import add_adapter, load_adapter
+from training_gym.models.weights.quiet import quiet, unusable
 from training_gym.spec.errors import ModelError
 from training_gym.spec.recipe import Lora
 
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel
-
-ADAPTER_CONFIG = "adapter_config.json"
 
 
 def load_model(
@@ -43,12 +42,13 @@ def load_model(
     """
     folder = Path(path)
     if (folder / ADAPTER_CONFIG).is_file():
-        base = load_model(base_of_adapter(folder), dtype=dtype, device=device)
-        return _with_saved_adapter(base, folder, adapter)
+        where = base_of_adapter(folder)
+        check_base(folder, where)
+        return load_adapter(load_model(where, dtype=dtype, device=device), folder, wanted=adapter)
     _check_trainable(read_config(folder), folder)
     tensor_shapes(folder)
     model = _from_folder(folder, _as_dtype(dtype)).to(device)
-    return model if adapter is None else _with_new_adapter(model, adapter, seed)
+    return model if adapter is None else add_adapter(model, adapter, seed=seed)
 
 
 def _check_trainable(config: dict[str, Any], folder: Path) -> None:
@@ -73,7 +73,7 @@ def _as_dtype(dtype: str | torch.dtype) -> torch.dtype:
 def _from_folder(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
     from transformers import AutoModelForCausalLM
 
-    with _unusable(folder), quiet():
+    with unusable(folder), quiet():
         model, report = AutoModelForCausalLM.from_pretrained(
             folder,
             dtype=dtype,
@@ -86,22 +86,6 @@ def _from_folder(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
     return model
 
 
-@contextlib.contextmanager
-def _unusable(folder: Path) -> Iterator[None]:
-    """Boundary with the loader: what it raises for files it cannot use is the user's to mend."""
-    from safetensors import SafetensorError
-
-    known = (ValueError, KeyError, TypeError, RuntimeError, OSError, ImportError, SafetensorError)
-    try:
-        yield
-    except known as error:
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise ModelError(
-            f"{folder} cannot be loaded: {lines[0]}",
-            fix="fetch the model again; for a new architecture use a newer transformers",
-        ) from error
-
-
 def check_complete(place: Path, report: dict[str, Any]) -> None:
     """Refuse with a `ModelError` a model some of whose weights would be random numbers."""
     missing = sorted(report["missing_keys"])
@@ -110,45 +94,3 @@ def check_complete(place: Path, report: dict[str, Any]) -> None:
             f"{place} lacks {len(missing)} weights, the first is {missing[0]}",
             fix="fetch the model again, or check that config.json belongs to these weights",
         )
-
-
-def _with_new_adapter(model: PreTrainedModel, adapter: Lora, seed: int) -> PreTrainedModel:
-    import torch
-    from peft import LoraConfig, get_peft_model
-
-    names = list(adapter.target_modules)
-    config = LoraConfig(
-        r=adapter.rank,
-        lora_alpha=adapter.alpha,
-        lora_dropout=adapter.dropout,
-        target_modules="all-linear" if names == ["all-linear"] else names,
-        bias="none",
-        task_type="CAUSAL_LM",
-    )
-    with torch.random.fork_rng(devices=[]), quiet():
-        torch.manual_seed(seed)
-        try:
-            return get_peft_model(model, config)
-        except ValueError as error:
-            raise ModelError(
-                f"no layers of {model.config.model_type} are called {', '.join(names)}",
-                fix="target_modules=('all-linear',), or names such as q_proj and v_proj",
-            ) from error
-
-
-def _with_saved_adapter(
-    base: PreTrainedModel, folder: Path, wanted: Lora | None
-) -> PreTrainedModel:
-    from peft import PeftModel
-
-    with _unusable(folder), quiet():
-        model = PeftModel.from_pretrained(base, folder, is_trainable=True)
-    config = model.peft_config["default"]
-    saved = {"rank": config.r, "alpha": config.lora_alpha, "dropout": config.lora_dropout}
-    for name, value in saved.items():
-        if wanted is not None and getattr(wanted, name) != value:
-            raise ModelError(
-                f"the adapter in {folder} has {name} {value}, {getattr(wanted, name)} is asked for",
-                fix=f"set {name}={value}, or start from the base model",
-            )
-    return model

@@ -1,10 +1,13 @@
-"""Keep transformers from talking over our own progress."""
+"""Calls into transformers and peft: without their talk, and what they raise in our words."""
 
 from __future__ import annotations
 
 import contextlib
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
+
+from training_gym.spec.errors import ModelError
 
 
 @contextlib.contextmanager
@@ -23,3 +26,19 @@ def quiet() -> Iterator[None]:
         logging.set_verbosity(verbosity)
         if bars:
             logging.enable_progress_bar()
+
+
+@contextlib.contextmanager
+def unusable(folder: Path) -> Iterator[None]:
+    """Boundary with the loader: what it raises for files it cannot use is the user's to mend."""
+    from safetensors import SafetensorError
+
+    known = (ValueError, KeyError, TypeError, RuntimeError, OSError, ImportError, SafetensorError)
+    try:
+        yield
+    except known as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise ModelError(
+            f"{folder} cannot be loaded: {lines[0]}",
+            fix="fetch the model again; for a new architecture use a newer transformers",
+        ) from error

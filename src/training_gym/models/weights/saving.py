@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-import shutil
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-from training_gym.models.architecture import base_of_adapter
-from training_gym.models.weights.loading import ADAPTER_CONFIG
+from training_gym.models.adapter_folder import carry_files
+from training_gym.models.weights.adapters import adapter_names, save_adapter
+from training_gym.models.weights.merged import merged_state
 from training_gym.models.weights.quiet import quiet
 
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel
 
-CARRIED_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "tokenizer.model",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
-    "chat_template.jinja",
-    "chat_template.json",
-    "generation_config.json",
-)
-"""What a model folder holds beside weights and configuration; copied byte for byte."""
-
 
 def save_model(
-    model: PreTrainedModel, source: Path | str, directory: Path | str, *, merge: bool = False
+    model: PreTrainedModel,
+    source: Path | str,
+    directory: Path | str,
+    *,
+    merge: bool = False,
+    adapter: str | None = None,
+    state: Mapping[str, torch.Tensor] | None = None,
 ) -> Literal["full", "adapter"]:
     """Write `model` to `directory`; tied embeddings are written once.
 
@@ -39,27 +32,28 @@ def save_model(
         source: folder it was loaded from, whose tokenizer and template go along byte for byte.
         directory: where to write; made if it is missing.
         merge: write a model with the adapter added to its weights instead of the adapter alone.
+        adapter: which one; None: the first.
+        state: what the model's `state_dict()` would be, where that must not be called.
 
     Returns:
         `adapter` where only an adapter was written, else `full`.
     """
     source, directory = Path(source), Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
-    adapted = hasattr(model, "peft_config")
-    if adapted and not merge:
-        _save_adapter(model, source, directory)
-    elif adapted:
-        _save_whole(model.get_base_model(), directory, _merged_state(model))
+    names = adapter_names(model)
+    chosen = adapter or (names[0] if names else None)
+    if chosen is None:
+        _save_whole(model, directory, state)
+    elif merge:
+        _save_whole(model.get_base_model(), directory, merged_state(model, chosen))
     else:
-        _save_whole(model, directory, None)
-    for name in CARRIED_FILES:
-        if (source / name).is_file():
-            shutil.copyfile(source / name, directory / name)
-    return "adapter" if adapted and not merge else "full"
+        save_adapter(model, source, directory, name=chosen, state=state)
+    carry_files(source, directory)
+    return "adapter" if chosen is not None and not merge else "full"
 
 
 def _save_whole(
-    model: PreTrainedModel, directory: Path, state: dict[str, torch.Tensor] | None
+    model: PreTrainedModel, directory: Path, state: Mapping[str, torch.Tensor] | None
 ) -> None:
     from transformers import GenerationConfig
 
@@ -68,46 +62,7 @@ def _save_whole(
     parsed, model.generation_config = model.generation_config, GenerationConfig()
     try:
         with quiet():
-            model.save_pretrained(directory, state_dict=state)
+            model.save_pretrained(directory, state_dict=None if state is None else dict(state))
     finally:
         model.generation_config = parsed
     (directory / "generation_config.json").unlink(missing_ok=True)
-
-
-def _save_adapter(model: Any, source: Path, directory: Path) -> None:
-    from peft import get_peft_model_state_dict
-    from safetensors.torch import save_file
-
-    config = model.peft_config["default"]
-    state = get_peft_model_state_dict(model, save_embedding_layers=False)
-    save_file(
-        {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()},
-        directory / "adapter_model.safetensors",
-        metadata={"format": "pt"},
-    )
-    kept = config.base_model_name_or_path, config.inference_mode
-    base = base_of_adapter(source) if (source / ADAPTER_CONFIG).is_file() else source
-    config.base_model_name_or_path, config.inference_mode = str(base.resolve()), True
-    try:
-        config.save_pretrained(directory)
-    finally:
-        config.base_model_name_or_path, config.inference_mode = kept
-
-
-def _merged_state(model: Any) -> dict[str, torch.Tensor]:
-    """The base model's weights with the adapter added, in new tensors: the model stays as it is."""
-    from peft.tuners.tuners_utils import BaseTunerLayer
-
-    base = model.get_base_model()
-    deltas = {
-        f"{name}.base_layer.weight": layer.get_delta_weight("default")
-        for name, layer in base.named_modules()
-        if isinstance(layer, BaseTunerLayer)
-    }
-    merged = {}
-    for name, tensor in base.state_dict().items():
-        if ".lora_" in name:
-            continue
-        value = tensor + deltas[name].to(tensor.dtype) if name in deltas else tensor
-        merged[name.replace(".base_layer.", ".")] = value
-    return merged

@@ -30,21 +30,83 @@ CHAT_TEMPLATE = """\
 {%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
 """ChatML with tools and reasoning; a conversation's text is a prefix of its continuation's."""
 
+_MIXTURE = {"num_experts_per_tok": 2, "moe_intermediate_size": 32}
+_LINEAR = {
+    "head_dim": 16,
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 16,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "full_attention_interval": 2,
+}
+_LATENT = {
+    "num_key_value_heads": 4,
+    "q_lora_rank": 24,
+    "kv_lora_rank": 16,
+    "qk_rope_head_dim": 8,
+    "qk_nope_head_dim": 16,
+    "v_head_dim": 12,
+}
+_GEMMA4 = {
+    "head_dim": 16,
+    "global_head_dim": 32,
+    "sliding_window": 32,
+    "final_logit_softcapping": 30.0,
+}
+_YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 150_000.0,
+    "factor": 4.0,
+    "original_max_position_embeddings": 512,
+}
 _FAMILIES: dict[str, dict[str, Any]] = {
     "llama": {},
     "mistral": {"sliding_window": None},
     "qwen2": {},
     "qwen3": {"head_dim": 16},
-    "qwen3_moe": {
-        "head_dim": 16,
-        "num_experts": 4,
-        "num_experts_per_tok": 2,
-        "moe_intermediate_size": 32,
-    },
+    "qwen3_moe": {"head_dim": 16, "num_experts": 4, **_MIXTURE},
+    "qwen3_5_text": _LINEAR,
+    "qwen3_5_moe_text": _LINEAR
+    | {"num_experts": 4, "shared_expert_intermediate_size": 32, **_MIXTURE},
     "smollm3": {},
     "gemma3_text": {"head_dim": 16, "query_pre_attn_scalar": 16, "sliding_window": 32},
+    "gemma4_text": _GEMMA4
+    | {
+        "num_hidden_layers": 4,
+        "num_kv_shared_layers": 2,
+        "hidden_size_per_layer_input": 8,
+        "use_double_wide_mlp": True,
+    },
+    "gemma4_moe": _GEMMA4
+    | {
+        "model_type": "gemma4_text",
+        "num_global_key_value_heads": 1,
+        "attention_k_eq_v": True,
+        "hidden_size_per_layer_input": 0,
+        "enable_moe_block": True,
+        "num_experts": 4,
+        "top_k_experts": 2,
+        "moe_intermediate_size": 32,
+    },
+    "glm4": {"head_dim": 16},
+    "glm4_moe": {"head_dim": 16, "n_routed_experts": 4, "use_qk_norm": True, **_MIXTURE},
+    "glm4_moe_lite": _LATENT | _MIXTURE | {"n_routed_experts": 4},
+    "deepseek_v3": _LATENT
+    | _MIXTURE
+    | {"n_routed_experts": 8, "n_group": 2, "topk_group": 1, "first_k_dense_replace": 1},
+    "gpt_oss": {
+        "head_dim": 16,
+        "sliding_window": 32,
+        "num_local_experts": 4,
+        "num_experts_per_tok": 2,
+        "rope_parameters": _YARN,
+    },
 }
-"""`model_type` to what its configuration needs beside the sizes."""
+"""`model_type` to what its configuration needs beside the sizes; `gemma4_moe` is the mixture form
+of `gemma4_text`, which shares keys and values between its last layers."""
+
+FAMILIES = tuple(_FAMILIES)
+"""What `tiny_model` can write."""
 
 
 def tiny_model(
@@ -65,7 +127,7 @@ def tiny_model(
 
     Args:
         path: folder to write.
-        family: one of llama, mistral, qwen2, qwen3, qwen3_moe, smollm3, gemma3_text.
+        family: one of `FAMILIES`.
         seed: what the weights are drawn from.
         chat_template: False makes a base model, which only completes texts.
         tied: whether input and output embeddings are one matrix.
@@ -109,13 +171,17 @@ def _config(family: str, **sizes: Any) -> PreTrainedConfig:
     from transformers import AutoConfig
 
     ids = {token: 256 + index for index, token in enumerate(SPECIAL_TOKENS)}
+    values = {**sizes, **_FAMILIES[family]}
+    if family.startswith("gemma4"):
+        pairs = -(-values["num_hidden_layers"] // 2)
+        values["layer_types"] = ["sliding_attention", "full_attention"] * pairs
+        values["vocab_size_per_layer_input"] = values["vocab_size"]
     return AutoConfig.for_model(
-        family,
+        values.pop("model_type", family),
         bos_token_id=None,
         eos_token_id=ids[END_OF_TURN],
         pad_token_id=ids[END_OF_TEXT],
-        **sizes,
-        **_FAMILIES[family],
+        **values,
     )
 
 

@@ -1,0 +1,43 @@
+"""`training-gym changes`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from training_gym.cli.options import AsJson, Limit, RunId
+
+
+def changes(
+    run_id: RunId,
+    since: Annotated[
+        str, typer.Option(metavar="CURSOR", help="The cursor of the call before.")
+    ] = "",
+    limit: Limit = 200,
+    as_json: AsJson = False,
+) -> None:
+    """Tell what is new in a run since a cursor.
+
+    The first call gives a cursor to begin with. Events, metrics, episodes, alerts and evaluations
+    come at most --limit of each at a time.
+    """
+    from training_gym.cli import output
+    from training_gym.cli.views.common import emit_value, open_index, run_id_of
+
+    found = open_index().changes(run_id_of(run_id), since, limit=limit)
+    if as_json:
+        emit_value("changes/1", found)
+        return
+    output.data(f"{found.run.run_id}  {found.run.verdict}")
+    if found.reset:
+        output.say("the cursor no longer holds: begin anew from this one")
+    for metric in found.metrics:
+        values = ", ".join(f"{n} {output.number(v)}" for n, v in list(metric.values.items())[:6])
+        output.data(f"batch {metric.batch}: {values}")
+    for kind, records in (("event", found.events), ("alert", found.alerts)):
+        for record in records:
+            output.data(f"{kind}: {record.fields.get('kind') or record.fields.get('message')}")
+    if found.episodes:
+        output.data(f"{len(found.episodes)} episodes")
+    output.say(f"go on with --since {found.cursor}")

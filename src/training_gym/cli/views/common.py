@@ -1,0 +1,63 @@
+"""What the views share: the index, ranges, moments."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from training_gym.records.index import Index, Range
+
+_RANGE = re.compile(r"(-?[\d.]+(?:e-?\d+)?)?\.\.(-?[\d.]+(?:e-?\d+)?)?", re.IGNORECASE)
+
+
+def open_index() -> Index:
+    """The index of this home."""
+    from training_gym.records.index import Index
+
+    return Index.default()
+
+
+def run_id_of(prefix: str) -> str:
+    """The id of the run that begins with `prefix`; raises `RecordsError`."""
+    from training_gym.cli.runs.lookup import find_run
+
+    return find_run(prefix).id
+
+
+def range_of(text: str | None, option: str) -> Range | None:
+    """`3`, `2..5`, `0.5..` or `..1` as a range."""
+    from training_gym.cli.failures import UsageError
+    from training_gym.records.index import Range
+
+    if text is None:
+        return None
+    try:
+        parts = _RANGE.fullmatch(text.strip())
+        if parts is None:
+            return Range(low=float(text), high=float(text))
+        low, high = parts.groups()
+        return Range(
+            low=None if low is None else float(low), high=None if high is None else float(high)
+        )
+    except ValueError:
+        raise UsageError(
+            f"{option} {text!r} is not a range", fix="write 3, 2..5, 0.5.. or ..1"
+        ) from None
+
+
+def emit_value(schema: str, value: BaseModel) -> None:
+    """One value of the index as one line of JSON."""
+    from training_gym.cli import output
+
+    output.emit(schema, **value.model_dump(mode="json"))
+
+
+def moment(seconds: float | None) -> str:
+    """A time for people, in UTC."""
+    if not seconds:
+        return "–"
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")

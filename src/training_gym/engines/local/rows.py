@@ -1,0 +1,151 @@
+"""Requests in cache rows: prompts computed when they come in, one token a row at every step.
+
+All of it runs on the compute thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from training_gym.engines.local.answers import Request
+from training_gym.engines.local.attention import SlotLayout
+from training_gym.engines.local.network import Network
+from training_gym.engines.local.slots import SlotTable
+
+
+class Rows:
+    """The rows of the cache and the requests in them."""
+
+    def __init__(
+        self, network: Network, *, num_rows: int, max_sequence_tokens: int, prefill_tokens: int
+    ) -> None:
+        """All rows are empty; prompts are computed `prefill_tokens` at a time."""
+        self.table: SlotTable[Request] = SlotTable(num_rows, stateful=network.is_stateful)
+        self.prefilled_tokens = 0
+        """Since the rows were made."""
+        self._network = network
+        self._max_sequence_tokens = max_sequence_tokens
+        self._prefill_tokens = prefill_tokens
+
+    def active(self) -> list[Request]:
+        """Requests in rows 0…n-1, in order."""
+        slots = self.table.slots[: self.table.num_active]
+        return [slot.owner for slot in slots if slot.owner is not None]
+
+    def renew(self, num_rows: int | None = None) -> None:
+        """Empty all rows, because what the cache holds cannot be trusted; None: as many as now."""
+        count = num_rows or len(self.table.slots)
+        self.table = SlotTable(count, stateful=self._network.is_stateful)
+
+    def retire(self, request: Request) -> None:
+        """The request has ended; its row stays warm."""
+        self.table.retire(request.row)
+        for row, slot in enumerate(self.table.slots[: self.table.num_active]):
+            if slot.owner is not None:
+                slot.owner.row = row
+
+    def drop_abandoned(self) -> None:
+        """Retire requests whose callers are gone."""
+        for request in self.active():
+            if request.future.done():
+                self.retire(request)
+
+    def admit(self, waiting: list[Request]) -> None:
+        """Give rows to waiting requests and compute their prompts, shared parts once.
+
+        Those that found room are taken from `waiting`, the first ones first.
+        """
+        entering: list[Request] = []
+        while waiting and self.table.num_active + len(entering) < len(self.table.slots):
+            entering.append(waiting.pop(0))
+        try:
+            while entering:
+                entering = self._enter(entering)
+        except Exception:
+            held = self.active()
+            waiting[:0] = [request for request in entering if request not in held]
+            raise
+
+    def _enter(self, entering: Sequence[Request]) -> list[Request]:
+        """Admit requests, except those that share what is about to be computed: these are left."""
+        later: list[Request] = []
+        now: list[Request] = []
+        for request in entering:
+            _, held = self.table.best_prefix(request.prompt, request.adapter)
+            coming = (
+                self.table.reusable(other.prompt[:-1], request.prompt)
+                for other in now
+                if other.adapter == request.adapter
+            )
+            if max(coming, default=0) > held:
+                later.append(request)  # what it shares is about to be computed
+                continue
+            self._reserve(request)
+            request.row, held = self.table.admit(request, request.prompt, request.adapter)
+            request.prefilled = len(request.prompt) - held
+            now.append(request)
+        self._prefill(now)
+        for request in now:
+            self.table.mark(request.row)
+        return later
+
+    def _reserve(self, request: Request) -> None:
+        assert request.sampling.max_tokens is not None
+        longest = len(request.prompt) + request.sampling.max_tokens
+        self.table.cache.reserve(min(longest, self._max_sequence_tokens))
+
+    def _prefill(self, requests: Sequence[Request]) -> None:
+        """Compute all but the last token of each prompt, packed, a bounded number at a time."""
+        work: list[tuple[int, list[int]]] = []
+        for request in requests:
+            held = self.table.slots[request.row].tokens
+            missing = list(request.prompt[len(held) : -1])
+            for start in range(0, len(missing), self._prefill_tokens):
+                work.append((request.row, missing[start : start + self._prefill_tokens]))
+        while work:
+            chosen: list[tuple[int, list[int]]] = []
+            size = 0
+            for row, tokens in list(work):
+                taken = any(row == other for other, _ in chosen)
+                if taken or (chosen and size + len(tokens) > self._prefill_tokens):
+                    continue
+                chosen.append((row, tokens))
+                work.remove((row, tokens))
+                size += len(tokens)
+            with self._appending(chosen) as inputs:
+                self._network.hidden(*inputs)
+            self.prefilled_tokens += size
+
+    def next_logits(self) -> torch.Tensor:
+        """Logits (n, vocabulary) after each active request's last token."""
+        last = [request.last_token for request in self.active()]
+        with self._appending([(row, [token]) for row, token in enumerate(last)]) as inputs:
+            return self._network.next_logits(*inputs)
+
+    @contextlib.contextmanager
+    def _appending(
+        self, work: Sequence[tuple[int, list[int]]]
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor, SlotLayout]]:
+        """What a pass that appends these tokens to these rows takes; recorded once it is done."""
+        slots = [self.table.slots[row] for row, _ in work]
+        starts = [len(slot.tokens) for slot in slots]
+        device = self._network.device
+        ids = [token for _, tokens in work for token in tokens]
+        positions = [
+            position
+            for start, (_, tokens) in zip(starts, work, strict=True)
+            for position in range(start, start + len(tokens))
+        ]
+        layout = SlotLayout(
+            self.table.cache,
+            rows=tuple(row for row, _ in work),
+            lengths=tuple(len(tokens) for _, tokens in work),
+            starts=tuple(starts),
+            adapters=tuple(slot.adapter for slot in slots),
+        )
+        yield torch.tensor(ids, device=device), torch.tensor(positions, device=device), layout
+        for slot, (_, tokens) in zip(slots, work, strict=True):
+            slot.tokens.extend(tokens)

@@ -1,0 +1,69 @@
+"""What each phase of the embedded engine takes, as a function of what the engine may still choose.
+
+The same terms as in `memory`, told apart by when they are there: gradients and activations while it
+trains, keys, values and weights laid out for decoding while it samples, moments from the first
+update on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from training_gym.planning.memory import (
+    activation_bytes_per_token,
+    adapter_parameters,
+    computed_bytes,
+    on_accelerator,
+)
+from training_gym.spec.plan import Plan
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Bytes above the loaded model, by what they grow with."""
+
+    gradients: float
+    moments: float
+    per_packed_token: float
+    per_logits_row: float
+    """One row of the vocabulary in float32."""
+    logits_rows: int
+    """Most rows of logits that training makes at once."""
+    per_cached_token: float
+    per_slot: float
+    """States of linear attention."""
+    decoding_weights: float
+
+    def training(self, tokens: int) -> float:
+        """Bytes of an update whose largest micro-batch has so many packed tokens."""
+        return self.training_fixed(tokens) + tokens * self.per_packed_token
+
+    def training_fixed(self, tokens: int) -> float:
+        """The part of `training` that measured activations do not correct."""
+        rows = min(self.logits_rows, tokens)
+        return self.gradients + self.moments + 3 * rows * self.per_logits_row
+
+    def sampling(self, slots: int, tokens: int) -> float:
+        """Bytes of decoding `slots` sequences of so many tokens."""
+        per_slot = self.per_slot + tokens * self.per_cached_token + 2 * self.per_logits_row
+        return self.moments + self.decoding_weights + slots * per_slot
+
+
+def footprint(plan: Plan) -> Footprint:
+    """The footprint of a plan's model, trained and sampled as the plan says."""
+    run, architecture = plan.run, plan.architecture
+    engine, adapter = run.recipe.engine, run.recipe.adapter
+    width = computed_bytes(engine, plan.machine)
+    trained = adapter_parameters(architecture, adapter) if adapter else architecture.num_parameters
+    llama = 2 * architecture.num_layers * architecture.num_kv_heads * architecture.head_dim
+    packs = width == 4 and not on_accelerator(engine, plan.machine)
+    return Footprint(
+        gradients=4.0 * trained,
+        moments=8.0 * trained,
+        per_packed_token=activation_bytes_per_token(architecture, width),
+        per_logits_row=4.0 * architecture.vocab_size,
+        logits_rows=engine.logprob_chunk_tokens,
+        per_cached_token=float(width * (architecture.cached_values or llama)),
+        per_slot=4.0 * architecture.state_values,
+        decoding_weights=4.0 * architecture.num_parameters if packs else 0.0,
+    )

@@ -1,0 +1,116 @@
+"""Why the reward moved or did not: the change taken apart, with the episodes that show each part.
+
+Text made from records by arithmetic alone: the same run always gets the same explanation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from training_gym.records.health.decomposition import Change, change_of
+from training_gym.records.health.explained_parts import Ends, Part, all_parts, rewards_of
+from training_gym.records.health.facts import facts_of
+from training_gym.records.health.plays import Play, read_play
+from training_gym.records.readers import read_stream
+from training_gym.records.run_directory import RunDirectory
+from training_gym.spec.errors import RecordsError
+from training_gym.spec.settings import Settings
+
+WINDOW_SHARE = 0.2
+"""Share of the steps at either end that are compared."""
+LONGEST_WINDOW = 20
+
+
+class Explanation(Settings):
+    """Why the reward moved or did not."""
+
+    run_id: str
+    steps_before: tuple[int, int]
+    """First and last of the steps compared with …"""
+    steps_after: tuple[int, int]
+    """… these."""
+    difference: float
+    standard_error: float
+    moved: bool
+    """Whether the difference is more than two standard errors."""
+    summary: str
+    parts: tuple[Part, ...]
+
+
+def explain(
+    run: RunDirectory | Path, *, before: int | None = None, after: int | None = None
+) -> Explanation:
+    """Compare the first steps with the last; raises `RecordsError` where there is too little.
+
+    Args:
+        run: whose records.
+        before: compare with the steps around this one; None: with the first.
+        after: the steps around this one; None: the last.
+    """
+    directory = run if isinstance(run, RunDirectory) else RunDirectory(run)
+    ends = _ends(directory, before, after)
+    total = change_of(rewards_of(ends.before), rewards_of(ends.after))
+    parts = all_parts(directory, ends, total)
+    summary = _summary(total, ends, parts)
+    return Explanation(
+        run_id=directory.run_id,
+        steps_before=ends.steps[0],
+        steps_after=ends.steps[1],
+        difference=total.difference,
+        standard_error=total.error,
+        moved=total.is_clear,
+        summary=summary,
+        parts=tuple(parts),
+    )
+
+
+def _ends(run: RunDirectory, before: int | None, after: int | None) -> Ends:
+    steps: dict[int, list[Play]] = {}
+    for record in read_stream(run, "episodes"):
+        if record["episode"]["stream"] == "train" and record["batch"] is not None:
+            play = read_play(record)
+            if play.reward is not None:
+                steps.setdefault(record["batch"] + 1, []).append(play)  # played before it counted
+    numbers = sorted(steps)
+    if len(numbers) < 2:
+        raise RecordsError(
+            f"run {run.run_id} has {len(numbers)} steps with judged episodes: nothing to compare",
+            fix="wait for a few steps; supervised runs play no episodes",
+        )
+    size = min(max(int(WINDOW_SHARE * len(numbers)), 1), LONGEST_WINDOW)
+    first = _around(numbers, before, size) if before is not None else numbers[:size]
+    last = _around(numbers, after, size) if after is not None else numbers[-size:]
+    return Ends(
+        before=[play for number in first for play in steps[number]],
+        after=[play for number in last for play in steps[number]],
+        steps=((first[0], first[-1]), (last[0], last[-1])),
+        facts=facts_of(run),
+    )
+
+
+def _around(numbers: list[int], step: int, size: int) -> list[int]:
+    nearest = min(range(len(numbers)), key=lambda at: abs(numbers[at] - step))
+    start = max(0, min(nearest - size // 2, len(numbers) - size))
+    return numbers[start : start + size]
+
+
+def _summary(total: Change, ends: Ends, parts: Sequence[Part]) -> str:
+    (_, _), (first, last) = ends.steps
+    course = f"{total.before:.3g} → {total.after:.3g} ({total.difference:+.3g} ± {total.error:.2g})"
+    if not total.is_clear:
+        return f"the mean reward did not move beyond noise: {course} by steps {first} to {last}"
+    named = [part for part in parts if part.effect is not None]
+    main = max(
+        (part for part in named if (part.effect or 0) * total.difference > 0),
+        key=lambda part: abs(part.effect or 0.0),
+        default=None,
+    )
+    share = 0.0 if main is None else abs((main.effect or 0.0) / total.difference)
+    because = (
+        f", most of it from {main.kind} {main.name}".replace("length length", "other lengths")
+        if main is not None and share > 0.5
+        else ", mostly at equal lengths and outcomes"
+    )
+    way = "rose" if total.difference > 0 else "fell"
+    return f"the mean reward {way}: {course} by steps {first} to {last}{because}"

@@ -1,0 +1,92 @@
+"""Stretches of a curve: joined, interleaved, cut to a range and thinned to what a screen shows."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+
+from training_gym.records.index.series_values import SeriesQuery
+
+
+@dataclass(frozen=True)
+class Points:
+    """A stretch of a curve; all sequences have the same length."""
+
+    x: array[float]
+    mean: array[float]
+    low: array[float]
+    high: array[float]
+    batch: array[float]
+    count: int
+    """Recorded points that these stand for."""
+
+    @property
+    def raw(self) -> bool:
+        """Whether nothing was merged."""
+        return self.count == len(self.x)
+
+    def part(self, start: int, stop: int) -> Points:
+        """Some of them."""
+        x, mean, low, high, batch = (
+            column[start:stop] for column in (self.x, self.mean, self.low, self.high, self.batch)
+        )
+        return Points(x, mean, low, high, batch, stop - start)
+
+
+def chained(parts: list[Points]) -> Points:
+    """Attempts one after another."""
+    if len(parts) == 1:
+        return parts[0]
+    x, mean, low, high, batch = (array("d") for _ in range(5))
+    for part in parts:
+        x, mean, low, high = x + part.x, mean + part.mean, low + part.low, high + part.high
+        batch += part.batch
+    return Points(x, mean, low, high, batch, sum(part.count for part in parts))
+
+
+def interleaved(parts: list[Points]) -> Points:
+    """Several writers' points of one metric in one attempt, by x."""
+    rows = sorted(
+        row
+        for part in parts
+        for row in zip(part.x, part.mean, part.low, part.high, part.batch, strict=True)
+    )
+    x, mean, low, high, batch = (array("d", values) for values in zip(*rows, strict=True))
+    return Points(x, mean, low, high, batch, sum(part.count for part in parts))
+
+
+def within(points: Points, query: SeriesQuery) -> Points:
+    """What lies in the range that the query asks for."""
+    start = 0 if query.start is None else bisect_left(points.x, query.start)
+    stop = len(points.x) if query.stop is None else bisect_right(points.x, query.stop)
+    if start == 0 and stop == len(points.x):
+        return points
+    # A range is never read from rollups, so each of these is one recorded point.
+    return points.part(start, max(start, stop))
+
+
+def thinned(points: Points, limit: int) -> Points:
+    """At most `limit` points, by merging neighbours."""
+    count = len(points.x)
+    if count <= limit:
+        return points
+    step = -(-count // limit)
+    x, mean, low, high, batch = (array("d") for _ in range(5))
+    for start in range(0, count, step):
+        stop = min(start + step, count)
+        x.append(points.x[stop - 1])
+        batch.append(points.batch[stop - 1])
+        part = points.mean[start:stop]
+        total = sum(part)
+        if math.isfinite(total):
+            mean.append(total / (stop - start))
+            low.append(min(points.low[start:stop]))
+            high.append(max(points.high[start:stop]))
+        else:
+            finite = [value for value in part if math.isfinite(value)]
+            mean.append(math.fsum(finite) / len(finite) if finite else math.nan)
+            low.append(min((v for v in points.low[start:stop] if v == v), default=math.nan))
+            high.append(max((v for v in points.high[start:stop] if v == v), default=math.nan))
+    return Points(x, mean, low, high, batch, points.count)

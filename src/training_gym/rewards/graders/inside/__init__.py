@@ -1,0 +1,1 @@
+"""Source that runs in sandboxes: the standard library only, sent as text by `graders.bundle`."""

@@ -1,0 +1,1 @@
+"""Sandboxes of remote providers, behind the same protocol, through the providers' own clients."""
