@@ -67,18 +67,19 @@ class CheckpointPolicy(Settings):
 
 
 class Vllm(Settings):
-    """Sampling by vLLM, in the engine's process, where it is installed.
+    """Sampling by vLLM in the engine's process, where the package is installed.
 
-    It keeps a second copy of the weights. A run with it is not repeatable bit for bit.
+    It keeps a second copy of the weights and a cache of its own; each update is copied into it. A
+    run with it does not repeat bit for bit.
     """
 
     kind: Literal["vllm"] = "vllm"
     memory_fraction: float = Field(0.4, gt=0, lt=1)
     """Share of the accelerator's memory for its weights and cache."""
     cpu_cache_gib: int = Field(2, ge=1)
-    """Memory for its cache where there is no accelerator."""
+    """GiB of its cache where there is no accelerator."""
     eager: bool = False
-    """Run without CUDA graphs: starts sooner, samples slower."""
+    """Run without compiling and without CUDA graphs: starts sooner, samples slower."""
 
 
 def _as_sampler(value: Any) -> Any:
