@@ -59,7 +59,7 @@ def footprint(plan: Plan) -> Footprint:
     trained = adapter_parameters(architecture, adapter) if adapter else architecture.num_parameters
     llama = 2 * architecture.num_layers * architecture.num_kv_heads * architecture.head_dim
     alone = engine.sampler is None  # else vLLM has what it was given before any phase begins
-    packs = alone and width == 4 and not on_accelerator(engine, plan.machine)
+    packs = width == 4 and not on_accelerator(engine, plan.machine)
     return Footprint(
         gradients=4.0 * trained,
         moments=8.0 * trained,
@@ -69,5 +69,5 @@ def footprint(plan: Plan) -> Footprint:
         head_copy=4.0 * architecture.vocab_size * architecture.hidden_size if packs else 0.0,
         per_cached_token=float(alone * width * (architecture.cached_values or llama)),
         per_slot=4.0 * alone * architecture.state_values,
-        decoding_weights=4.0 * architecture.num_parameters if packs else 0.0,
+        decoding_weights=4.0 * architecture.num_parameters if packs and alone else 0.0,
     )

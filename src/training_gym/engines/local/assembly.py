@@ -18,7 +18,7 @@ from training_gym.engines.local.groups import training_sampling
 from training_gym.engines.local.guard import MemoryGuard
 from training_gym.engines.local.imitation import ImitationLearner
 from training_gym.engines.local.learning import PolicyLearner
-from training_gym.engines.local.loop import Learner, Loop, WeightsKind, read_progress
+from training_gym.engines.local.loop import Learner, Loop, read_progress
 from training_gym.engines.local.meters import meter_of
 from training_gym.engines.local.network import Network
 from training_gym.engines.local.parallel.ranks import Rank
@@ -98,7 +98,7 @@ class Assembly:
             evaluations=Evaluations(suites, self.recorder),
             recorder=self.recorder,
             requests=self.requests,
-            weights_kind=self._weights_kind,
+            weights_kind="full" if self.recipe.adapter is None else "adapter",
             base_sha256=lambda: base_sha256(source) if self.recipe.adapter else None,
             failures=self._failures,
             start_cold=self.sampler.forget,
@@ -112,10 +112,6 @@ class Assembly:
         await self._stack.aclose()
         self.compute.close()
         self.activity.close()
-
-    @property
-    def _weights_kind(self) -> WeightsKind:
-        return "adapter" if self.recipe.adapter is not None else "full"
 
     def _model_folder(self) -> Path:
         return catalogue.resolve(self.spec.model, say=self.recorder.log)
