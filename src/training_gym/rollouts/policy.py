@@ -126,7 +126,8 @@ class SampledPolicy:
             settings = settings.changed(max_tokens=self._sampling.max_tokens)
         turn, self._turn = self._turn, self._turn + 1
         completion = await self._sampler.generate(
-            Prompt(token_ids=opened.token_ids, media=_media(messages)),
+            # The ids are the codec's own: checking each again takes as long as a short template.
+            Prompt.model_construct(token_ids=opened.token_ids, media=_media(messages)),
             settings,
             self._key.model_copy(update={"turn": turn, "stream": self._stream}),
             session=self._session,

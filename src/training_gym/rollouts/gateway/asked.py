@@ -123,7 +123,7 @@ def read_body(
         for name, value in body.items()
         if value is not None
         and name not in tolerated
-        and not any(value == free for free in neutral.get(name, ()))
+        and value not in neutral.get(name, ())
     }
     try:
         return kind.model_validate(fields)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -13,13 +13,16 @@ from typing import Any
 from training_gym.rollouts.gateway.limits import GatewayLimits
 from training_gym.rollouts.gateway.refusals import Refused
 
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Receive = Callable[[], Coroutine[Any, Any, MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _fast_dumps: Callable[[Any], bytes] | None = (
     import_module("orjson").dumps if find_spec("orjson") else None
 )
 """Writes what `json` writes, several times as fast; refuses large integers and surrogates."""
+
+LISTEN_AFTER_S = 0.02
+"""An answer that is there sooner needs no listener for a client that goes away meanwhile."""
 
 
 class Connection:
@@ -48,22 +51,15 @@ class Connection:
         declared = self.header("content-length")
         if declared.isdecimal() and int(declared) > limit:
             raise _too_long(int(declared), limit)
-        chunks: list[bytes] = []
-        length = 0
+        event = self._at_hand()
+        if event is not None and event["type"] == "http.request" and not event.get("more_body"):
+            body: bytes = event.get("body", b"")  # all of it has come with the headers
+            if len(body) > limit:
+                raise _too_long(len(body), limit)
+            return body
         try:
             async with asyncio.timeout(self._limits.body_timeout_s):
-                while True:
-                    event = await self._receive()
-                    if event["type"] == "http.disconnect":
-                        self.gone = True
-                        raise Refused("the client has gone", fix="nothing", status=499)
-                    chunk = event.get("body", b"")
-                    length += len(chunk)
-                    if length > limit:
-                        raise _too_long(length, limit)
-                    chunks.append(chunk)
-                    if not event.get("more_body"):
-                        return b"".join(chunks)
+                return await self._joined(event, limit)
         except TimeoutError:
             raise Refused(
                 f"the body did not arrive within {self._limits.body_timeout_s:g} s",
@@ -71,6 +67,41 @@ class Connection:
                 status=408,
                 code="timeout",
             ) from None
+
+    async def _joined(self, event: MutableMapping[str, Any] | None, limit: int) -> bytes:
+        """The body from the parts that are still to come; `event` is the first of them."""
+        chunks: list[bytes] = []
+        length = 0
+        while True:
+            if event is None:
+                event = await self._receive()
+            if event["type"] == "http.disconnect":
+                self.gone = True
+                raise Refused("the client has gone", fix="nothing", status=499)
+            chunk = event.get("body", b"")
+            length += len(chunk)
+            if length > limit:
+                raise _too_long(length, limit)
+            chunks.append(chunk)
+            if not event.get("more_body"):
+                return b"".join(chunks)
+            event = None
+
+    def _at_hand(self) -> MutableMapping[str, Any] | None:
+        """What the server has for us without waiting; None: nothing.
+
+        One step of its coroutine instead of a deadline around it. Nothing is lost when one that
+        waits is closed, since a server takes an event from its queue only after the wait.
+        """
+        asking = self._receive()
+        try:
+            asking.send(None)
+        except StopIteration as found:
+            event: MutableMapping[str, Any] = found.value
+            return event
+        finally:
+            asking.close()
+        return None
 
     async def disconnected(self) -> None:
         """Return once the client has gone."""
@@ -81,23 +112,34 @@ class Connection:
     async def until(self, task: asyncio.Task[Any]) -> None:
         """Return once the task is done or the client has gone.
 
-        The request's own task listens, and the other's end interrupts it as a deadline would:
-        a task only for listening costs a good part of what a short request does.
+        A task that listens costs a good part of what a short request does, so there is none for
+        an answer that comes at once: whether its client is still there is asked afterwards.
         """
-        if task.done():
-            return
-        now = asyncio.get_running_loop().time
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(None) as deadline:
+        if not task.done():
+            loop = asyncio.get_running_loop()
+            over = loop.create_future()
+            listeners: list[asyncio.Task[None]] = []
 
-                def wake(_: object) -> None:
-                    deadline.reschedule(now())
+            def end(_: object) -> None:
+                if not over.done():
+                    over.set_result(None)
 
-                task.add_done_callback(wake)
-                try:
-                    await self.disconnected()
-                finally:
-                    task.remove_done_callback(wake)
+            def listen() -> None:
+                listeners.append(loop.create_task(self.disconnected()))
+                listeners[0].add_done_callback(end)
+
+            task.add_done_callback(end)
+            timer = loop.call_later(LISTEN_AFTER_S, listen)
+            try:
+                await over
+            finally:
+                timer.cancel()
+                task.remove_done_callback(end)
+                for listener in listeners:
+                    listener.cancel()
+        event = self._at_hand()
+        if event is not None and event["type"] == "http.disconnect":
+            self.gone = True
 
     async def send_json(
         self, status: int, value: Any, headers: Mapping[str, str] | None = None
@@ -147,7 +189,7 @@ def json_bytes(value: Any) -> bytes:
 def read_json(body: bytes) -> Any:
     """A request's JSON; raises `Refused` for anything else."""
     try:
-        value = json.loads(body, parse_constant=_no_number)
+        value = _DECODER.decode(body.decode("utf-8"))
         if b"\\ud" in body.lower():
             json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -163,6 +205,9 @@ def read_json(body: bytes) -> Any:
 
 def _no_number(word: str) -> Any:
     raise ValueError(f"{word} is no number of JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_number)
 
 
 def _too_long(length: int, limit: int) -> Refused:
