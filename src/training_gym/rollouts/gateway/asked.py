@@ -30,6 +30,8 @@ class Draw:
     max_tokens: int | None = None
     min_tokens: int | None = None
     stop: tuple[str, ...] = ()
+    seed: int | None = None
+    """Of random numbers for these answers alone."""
 
     def over(self, own: Sampling, *, pinned: bool) -> Sampling:
         """The session's sampling with what is wished for, no longer than the session allows.

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping
+import types
+from collections.abc import Callable, Coroutine, Generator, Mapping, MutableMapping
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -14,7 +15,7 @@ from training_gym.rollouts.gateway.limits import GatewayLimits
 from training_gym.rollouts.gateway.refusals import Refused
 
 Receive = Callable[[], Coroutine[Any, Any, MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Send = Callable[[MutableMapping[str, Any]], Coroutine[Any, Any, None]]
 
 _fast_dumps: Callable[[Any], bytes] | None = (
     import_module("orjson").dumps if find_spec("orjson") else None
@@ -147,7 +148,7 @@ class Connection:
         """The whole answer."""
         body = json_bytes(value)
         await self._start(status, b"application/json", {**(headers or {})}, len(body))
-        await self._put(body, more=False)
+        await self._put({"type": "http.response.body", "body": body})
 
     async def start_stream(self) -> None:
         """Begin an answer that comes in events."""
@@ -155,7 +156,7 @@ class Connection:
 
     async def send_events(self, data: bytes, *, more: bool = True) -> None:
         """A part of a stream."""
-        await self._put(data, more=more)
+        await self._put({"type": "http.response.body", "body": data, "more_body": more})
 
     async def _start(
         self, status: int, kind: bytes, headers: Mapping[str, str], length: int | None
@@ -165,14 +166,40 @@ class Connection:
             pairs.append((b"content-length", str(length).encode()))
         pairs += [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
         self.started = True
-        await self._send({"type": "http.response.start", "status": status, "headers": pairs})
+        await self._put({"type": "http.response.start", "status": status, "headers": pairs})
 
-    async def _put(self, data: bytes, *, more: bool) -> None:
+    async def _put(self, event: MutableMapping[str, Any]) -> None:
+        """Hand the server an event; the client is given up where it reads nothing for too long."""
+        if self.gone:
+            return
+        sending = self._send(event)
+        try:
+            waited = sending.send(None)
+        except StopIteration:
+            return  # it is in the server's buffer: only what waits needs a deadline
+        except OSError:
+            self.gone = True
+            return
         try:
             async with asyncio.timeout(self._limits.send_timeout_s):
-                await self._send({"type": "http.response.body", "body": data, "more_body": more})
+                await _resumed(sending, waited)
         except (TimeoutError, OSError):
             self.gone = True  # it reads nothing, or is not there
+
+
+@types.coroutine
+def _resumed(begun: Coroutine[Any, Any, Any], waited: Any) -> Generator[Any, Any, Any]:
+    """The rest of a coroutine that has begun, and waits for `waited`."""
+    try:
+        while True:
+            try:
+                sent = yield waited
+            except BaseException as error:  # noqa: BLE001 - it is the other's to handle
+                waited = begun.throw(error)
+            else:
+                waited = begun.send(sent)
+    except StopIteration as done:
+        return done.value
 
 
 def json_bytes(value: Any) -> bytes:
