@@ -595,14 +595,30 @@ REDUCED = (
 )
 
 
+PICTURES = {
+    "qwen2.5": "".join(VISION),
+    "qwen3.5": "".join(VISION),
+    "mistral": "[IMG]",
+    "gemma3": "<start_of_image>",
+    "gemma4": "<|image|>",
+}
+"""What published templates write for an image."""
+
+
 def published() -> Iterator[Template]:
     """The templates that models come with, as far as there are any on this machine."""
     folder = os.environ.get("TRAINING_GYM_TEMPLATES")
     for reduced in REDUCED if folder else ():
         for file in sorted(Path(str(folder), reduced.name).glob("*.jinja")):
             text = file.read_text(encoding="utf-8")
-            images = reduced.images if "'image'" in text else None
-            yield replace(reduced, name=f"{reduced.name}/{file.stem}", text=text, images=images)
+            yield replace(
+                reduced,
+                name=f"{reduced.name}/{file.stem}",
+                text=text,
+                images=PICTURES.get(reduced.name) if "'image'" in text else None,
+                # Gemma 4's first templates dropped what was thought before a call, later ones not.
+                keeps_reasoning=reduced.keeps_reasoning or "reasoning_content" in text,
+            )
 
 
 TEMPLATES = (*REDUCED, *published())

@@ -123,9 +123,7 @@ def read_body(
     fields = {
         name: value
         for name, value in body.items()
-        if value is not None
-        and name not in tolerated
-        and value not in neutral.get(name, ())
+        if value is not None and name not in tolerated and value not in neutral.get(name, ())
     }
     try:
         return kind.model_validate(fields)
