@@ -128,13 +128,7 @@ class GatewaySession:
         if self._closed or self.ended_by is not None:
             raise over(str(self.ended_by or "its session is closed"))
         if self.pinned and asked.draw.seed is not None:
-            raise Refused(
-                f"parameter seed = {asked.draw.seed} is not supported where answers are trained on",
-                fix="leave it out: all episodes of a group would draw the same; "
-                "or let the session tolerate 'seed'",
-                code="unsupported_parameter",
-                param="seed",
-            )
+            raise _seeded(asked.draw.seed)
         known = self._known(digest, key, retry=retry)
         self.requests += 1
         if known is not None:
@@ -262,6 +256,16 @@ def _failed(exchange: Exchange) -> bool:
 def _cancel_if_alone(exchange: Exchange) -> None:
     if exchange.listeners == 0:
         exchange.task.cancel()
+
+
+def _seeded(seed: int) -> Refused:
+    return Refused(
+        f"parameter seed = {seed} is not supported where answers are trained on",
+        fix="leave it out, since all episodes of a group would draw the same, "
+        "or let the session tolerate 'seed'",
+        code="unsupported_parameter",
+        param="seed",
+    )
 
 
 def _busy(reason: str) -> Refused:
