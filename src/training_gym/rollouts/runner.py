@@ -133,7 +133,7 @@ class EpisodeRunner:
         except (EngineError, ModelError):
             raise  # ours, and the same for every episode
         except GymError as error:
-            return Outcome(status="infrastructure_failed", reason=error.message)
+            return Outcome(status="infrastructure_failed", reason=error.message, fix=error.fix)
         except BaseExceptionGroup as group:
             return self._of_group(group)
         except Exception as error:  # noqa: BLE001 - boundary: the environment's own code
@@ -152,6 +152,8 @@ class EpisodeRunner:
         first = _first(rest)
         if isinstance(first, EngineError | ModelError) or not isinstance(first, Exception):
             raise group
+        if isinstance(first, GymError):
+            return Outcome(status="infrastructure_failed", reason=first.message, fix=first.fix)
         return Outcome(status="infrastructure_failed", reason=describe_error(first))
 
 
