@@ -102,7 +102,9 @@ def size(
         )
         answer = answer_of(demand)
         burst = None if first_action is None else _burst(demand, first_action)
-        graders = None if grader_rate is None else _graders(grader_rate, grader_time, demand.blocking)
+        graders = (
+            None if grader_rate is None else _graders(grader_rate, grader_time, demand.blocking)
+        )
         step = None if rollouts is None else _step(demand, rollouts)
     rows = [] if step is None else _table(step)
     if as_json:

@@ -111,9 +111,7 @@ def _environment(taskset: str, config: dict[str, JsonValue]) -> Any:
     given = config.get("taskset")
     own = given if isinstance(given, dict) else {}
     try:
-        return load_environment(
-            resolve_env_config({**config, "taskset": {**own, "id": taskset}})
-        )
+        return load_environment(resolve_env_config({**config, "taskset": {**own, "id": taskset}}))
     except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise EnvironmentFailure(
             f"verifiers has no environment {taskset!r}: {error}",

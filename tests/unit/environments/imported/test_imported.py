@@ -76,7 +76,7 @@ class Guessing(Environment):
 app = create_fastapi_app(Guessing, Guess, Said, max_concurrent_envs=4)
 uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[1]), log_level="error")
 """
-TASKSET = '''
+TASKSET = """
 import verifiers.v1 as vf
 from verifiers.v1.types import content_text
 
@@ -95,7 +95,7 @@ class Sums(vf.Taskset[Sum, vf.TasksetConfig]):
     def load(self):
         for a in range(3):
             yield Sum(SumData(prompt=f"What is {a} + 1?", total=a + 1), self.config.task)
-'''
+"""
 
 
 @contextlib.contextmanager
@@ -256,9 +256,7 @@ def test_verifiers_plays_its_own_agent_through_the_gateway(sums, tmp_path):
 
     byte_tokenizer((), 2048, chat_template=True).save_pretrained(tmp_path / "codec")
     codec = load_codec(tmp_path / "codec")
-    environment = VerifiersEnvironment(
-        taskset=sums, config={"agent": {"harness": {"id": "null"}}}
-    )
+    environment = VerifiersEnvironment(taskset=sums, config={"agent": {"harness": {"id": "null"}}})
 
     async def play():
         runner = EpisodeRunner(
