@@ -205,8 +205,9 @@ class Index:
 
     def timeline(self, run_id: str, query: TimelineQuery | None = None) -> Timeline:
         """Measured spans (None: the last ten batches)."""
-        running = Documents.read(self._run(run_id)).status in ACTIVE
-        return self._ask(run_id, lambda c: timeline.timeline(c, query, running))
+        run = self._run(run_id)
+        running = Documents.read(run).status in ACTIVE
+        return self._ask(run_id, lambda c: timeline.timeline(run, c, query, running))
 
     def logs(self, run_id: str, query: LogQuery | None = None) -> LogPage:
         """A page of lines (None: the newest 200)."""
@@ -250,10 +251,11 @@ class Index:
 
         Without a cursor: nothing but the row and the cursor to begin with.
         """
-        documents, policy = Documents.read(self._run(run_id)), self._policy(run_id)
+        run, policy = self._run(run_id), self._policy(run_id)
+        documents = Documents.read(run)
         return self._ask(
             run_id,
-            lambda c: changes.changes(c, row_of(documents, c), policy, cursor, limit),
+            lambda c: changes.changes(run, c, row_of(documents, c), policy, cursor, limit),
         )
 
     def _ask(self, run_id: str, question: Callable[[sqlite3.Connection], T]) -> T:
