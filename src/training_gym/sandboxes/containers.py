@@ -71,6 +71,7 @@ class ContainerProvider:
                     "what may be written is not limited",
                     "it outlives a killed owner until its lease is reaped",
                     "a process that leaves its session outlives its command",
+                    "a command can trace what runs it there, and so forge its exit code",
                 ),
             )
         ]

@@ -66,6 +66,32 @@ class CheckpointPolicy(Settings):
     """Newest checkpoints that are kept."""
 
 
+class Vllm(Settings):
+    """Sampling by vLLM in the engine's process, where the package is installed.
+
+    It keeps a second copy of the weights and a cache of its own; each update is copied into it. A
+    run with it does not repeat bit for bit.
+    """
+
+    kind: Literal["vllm"] = "vllm"
+    memory_fraction: float = Field(0.4, gt=0, lt=1)
+    """Share of the accelerator's memory for its weights and cache."""
+    cpu_cache_gib: int = Field(2, ge=1)
+    """GiB of its cache where there is no accelerator."""
+    eager: bool = False
+    """Run without compiling and without CUDA graphs: starts sooner, samples slower."""
+
+
+def _as_sampler(value: Any) -> Any:
+    if isinstance(value, str):
+        if value not in ("embedded", "vllm"):
+            raise SpecError(
+                f"no sampler is called {value!r}", fix=did_you_mean(value, ["embedded", "vllm"])
+            )
+        return Vllm() if value == "vllm" else None
+    return value
+
+
 class LocalEngine(Settings):
     """The embedded engine: in process, one machine."""
 
@@ -86,6 +112,8 @@ class LocalEngine(Settings):
     """Rows of full-vocabulary logits that exist at once."""
     deterministic: bool = True
     """Bit-identical repetition on CPU; refuse kernels that are not."""
+    sampler: Annotated[Vllm | None, BeforeValidator(_as_sampler)] = None
+    """Who samples: `Vllm()`; None or `embedded`: this engine itself."""
 
 
 ENGINES: dict[str, type[Settings]] = {"local": LocalEngine}

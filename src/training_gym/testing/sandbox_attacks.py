@@ -145,7 +145,7 @@ for name in ('mem', 'environ', 'maps', 'fd'):
     ),
     Attack(
         "traces its keeper",
-        "processes",
+        "leftovers",
         """
 for pid in {1, os.getppid()} - {0}:
     if libc.ptrace(16, pid, 0, 0) == 0: breach('ptrace', pid); libc.ptrace(17, pid, 0, 0)

@@ -1,12 +1,17 @@
-"""A small image with a POSIX shell, made of the host's static busybox, for tests of real images."""
+"""Small images for tests of real ones, made of the host's static busybox and its Python."""
 
 from __future__ import annotations
 
 import hashlib
 import io
 import json
+import os
 import shutil
+import subprocess
+import sys
+import sysconfig
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from training_gym.sandboxes.images.layout import architecture
@@ -32,9 +37,39 @@ def busybox() -> Path | None:
 
 def write_busybox_image(archive: Path, *, env: tuple[str, ...] = ("PATH=/bin",)) -> Path:
     """Write an archive of an OCI layout whose image has busybox and its applets; returns it."""
+    return _write_image(archive, env, ())
+
+
+def write_python_image(archive: Path) -> Path:
+    """The same with `/usr/local/bin/python3`: this interpreter, its library and what they load."""
+    return _write_image(archive, ("PATH=/usr/local/bin:/bin",), tuple(_python_files()))
+
+
+def _python_files() -> Iterator[Path]:
+    """Everything that the interpreter opens; where it lies here, it lies in the image."""
+    program = Path(os.path.realpath(sys.executable))
+    library = Path(sysconfig.get_path("stdlib"))
+    left_out = {"site-packages", "dist-packages", "test", "idlelib", "ensurepip", "__pycache__"}
+    modules = []
+    for folder, folders, names in os.walk(library):
+        folders[:] = [name for name in folders if name not in left_out]
+        modules += [Path(folder) / name for name in names]
+    yield program
+    yield from modules
+    told = subprocess.run(
+        ["ldd", program, *(path for path in modules if path.suffix == ".so")],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    yield from {Path(word) for line in told.splitlines() for word in line.split()[:3]
+                if word.startswith("/") and not word.endswith(":")}  # fmt: skip
+
+
+def _write_image(archive: Path, env: tuple[str, ...], files: tuple[Path, ...]) -> Path:
     program = busybox()
     assert program is not None
-    layer = _layer(program.read_bytes())
+    layer = _layer(program.read_bytes(), files)
     layer_id = f"sha256:{hashlib.sha256(layer).hexdigest()}"
     config = {
         "architecture": architecture(),
@@ -61,7 +96,7 @@ def write_busybox_image(archive: Path, *, env: tuple[str, ...] = ("PATH=/bin",))
     return archive
 
 
-def _layer(program: bytes) -> bytes:
+def _layer(program: bytes, files: tuple[Path, ...]) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tree:
         for folder in _FOLDERS:
@@ -77,6 +112,14 @@ def _layer(program: bytes) -> bytes:
             link = tarfile.TarInfo(f"bin/{applet}")
             link.type, link.linkname = tarfile.SYMTYPE, "busybox"
             tree.addfile(link)
+        for path in files:
+            if path.is_file():
+                _add(tree, str(path).lstrip("/"), path.read_bytes(), 0o755)
+        if files:
+            link = tarfile.TarInfo("usr/local/bin/python3")
+            link.type, link.linkname = tarfile.SYMTYPE, str(files[0])
+            if link.name != str(files[0]).lstrip("/"):
+                tree.addfile(link)
     return buffer.getvalue()
 
 

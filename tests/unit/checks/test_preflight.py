@@ -42,6 +42,10 @@ def test_a_sound_definition_gives_nothing_but_a_note(make: Make) -> None:
         ({"secrets": ["A_SECRET_NOBODY_SET"]}, "secret.missing"),
         ({"requirements": ["no-such-package>=1"]}, "requirement.missing"),
         ({"requirements": ["pydantic>=999"]}, "requirement.missing"),
+        (
+            {"recipe": {"engine": {"sampler": "vllm", "deterministic": False}}},
+            "requirement.sampler",
+        ),
         ({"reward": None}, "reward.missing"),
         ({"evals": [{"name": "train", "dataset": "held.jsonl"}]}, "eval.name"),
         ({"resume_from_checkpoint": "nowhere"}, "checkpoint.invalid"),

@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from training_gym.data import TaskStream
+from training_gym.engines.local.drawing import SamplerStatistics
 from training_gym.engines.local.imitation import demonstration
 from training_gym.engines.local.learning import PolicyLearner
 from training_gym.engines.local.rollout import longest_answer
-from training_gym.engines.local.sampler import SamplerStatistics
 from training_gym.engines.local.state import Progress
 from training_gym.environments.single_turn import SingleTurn
 from training_gym.rollouts.attempts import Limits

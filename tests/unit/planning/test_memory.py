@@ -74,6 +74,16 @@ def test_supervised_training_without_evaluation_needs_no_cache() -> None:
     assert estimate_memory(haiku(), SMOLLM2_135M, LAPTOP, shape).kv_cache_gib > 0
 
 
+def test_vllm_takes_what_it_was_given() -> None:
+    shape = Shape(slots=8, token_budget=1024, sequence_tokens=512)
+    engine = {"sampler": {"memory_fraction": 0.25, "cpu_cache_gib": 3}, "deterministic": False}
+    on_device = estimate_memory(haiku(engine=engine), SMOLLM2_135M, H200, shape)
+    assert on_device.kv_cache_gib == H200.accelerator_memory_gib / 4
+    beside = estimate_memory(haiku(engine=engine), SMOLLM2_135M, LAPTOP, shape)
+    copy = 4 * SMOLLM2_135M.num_parameters / GIB
+    assert beside.kv_cache_gib == pytest.approx(3 + copy)
+
+
 def test_what_an_accelerator_computes_in_half_precision_takes_half() -> None:
     shape = Shape(slots=8, token_budget=64, sequence_tokens=64)
     on_device = estimate_memory(haiku(), SMOLLM2_135M, H200, shape)

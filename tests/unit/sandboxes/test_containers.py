@@ -13,8 +13,13 @@ import pytest
 from training_gym.sandboxes.containers import PodmanProvider
 from training_gym.sandboxes.zygote.provider import ZygoteProvider
 from training_gym.spec.sandboxes import OciImage, SandboxSpec
+from training_gym.testing.sandbox_attacks import ATTACKS, SPEC, try_attack
 from training_gym.testing.sandbox_contract import CLAUSES, try_clause
-from training_gym.testing.sandbox_images import busybox, write_busybox_image
+from training_gym.testing.sandbox_images import (
+    busybox,
+    write_busybox_image,
+    write_python_image,
+)
 
 pytestmark = [
     pytest.mark.slow,
@@ -24,7 +29,9 @@ PROVIDERS = {"zygote": ZygoteProvider}
 if os.geteuid() == 0:
     PROVIDERS["zygote as nobody"] = functools.partial(ZygoteProvider, uid=65534)
 if shutil.which("podman"):
-    PROVIDERS["podman"] = PodmanProvider
+    (REPORT,) = asyncio.run(PodmanProvider().probe())
+    if REPORT.works:
+        PROVIDERS["podman"] = PodmanProvider
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +47,22 @@ def test_contract_with_an_image(provider, clause, spec) -> None:
     try_clause(clause, PROVIDERS[provider], spec)
 
 
-@pytest.mark.skipif("podman" not in PROVIDERS, reason="podman is not installed")
+@pytest.fixture(scope="module")
+def attacked(tmp_path_factory) -> SandboxSpec:
+    """An image that attacks can run in."""
+    archive = write_python_image(tmp_path_factory.mktemp("image") / "python.tar")
+    return SPEC.changed(image=OciImage(reference=str(archive)))
+
+
+@pytest.mark.skipif("podman" not in PROVIDERS, reason="podman does not work here")
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+def test_podman_withstands_what_it_claims_to(attack, attacked) -> None:
+    if attack.guarantee not in REPORT.guarantees:
+        pytest.skip(f"containers do not claim {attack.guarantee!r}")
+    try_attack(attack, PodmanProvider, attacked)
+
+
+@pytest.mark.skipif("podman" not in PROVIDERS, reason="podman does not work here")
 def test_forks_leave_no_images(spec) -> None:
     def images() -> set[str]:
         words = ("podman", "images", "-q", "localhost/training-gym-snapshot")

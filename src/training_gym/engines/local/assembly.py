@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from training_gym import data
 from training_gym.engines.local.companions import frozen
 from training_gym.engines.local.compute import Compute
-from training_gym.engines.local.core import Origin
+from training_gym.engines.local.core import Core, Origin
+from training_gym.engines.local.drawing import RunSampler
 from training_gym.engines.local.evaluations import Evaluations, Suite
 from training_gym.engines.local.fixed_models import LocalFixedModels
 from training_gym.engines.local.groups import training_sampling
@@ -20,6 +21,7 @@ from training_gym.engines.local.learning import PolicyLearner
 from training_gym.engines.local.loop import Learner, Loop, WeightsKind, read_progress
 from training_gym.engines.local.meters import meter_of
 from training_gym.engines.local.network import Network
+from training_gym.engines.local.parallel.ranks import Rank
 from training_gym.engines.local.parallel.spread import SpreadSampler
 from training_gym.engines.local.parallel.team import Team
 from training_gym.engines.local.preparation import prepare_torch, write_texts
@@ -138,16 +140,20 @@ class Assembly:
         self._stack.push_async_callback(write_texts(self.run, self.codec, self.recorder.log))
         self.companions = core.companions
         self.trainer = await self.compute.run(team.trainer, core)
-        own = core.sampler(
-            self.compute, guard.sampling_slots(self.plan.slots, self.plan.max_sequence_tokens)
-        )
-        own.on_shrunk = self.reports.fewer_slots
+        slots = guard.sampling_slots(self.plan.slots, self.plan.max_sequence_tokens)
+        self.sampler = await self._sampler(core, team.ranks, slots)
         if not team.ranks:  # to repeat an update, all trainers would have to
             self.trainer.guard = guard
-        self.sampler = SpreadSampler(own, team.ranks) if team.ranks else own
         self._stack.push_async_callback(self.sampler.close)
         self._services = Services(fixed=self._fixed_models(core.network))
         self._stack.push_async_callback(self._services.close)
+
+    async def _sampler(self, core: Core, ranks: Sequence[Rank], slots: int) -> RunSampler:
+        if self.recipe.engine.sampler is not None:
+            return await self.compute.run(core.vllm_sampler, self.compute, slots)
+        own = core.sampler(self.compute, slots)
+        own.on_shrunk = self.reports.fewer_slots
+        return SpreadSampler(own, ranks) if ranks else own
 
     def _fixed_models(self, policy: Network) -> LocalFixedModels:
         return LocalFixedModels(

@@ -10,6 +10,7 @@ import torch
 
 from training_gym.engines.local.companions import Companions, load_companions
 from training_gym.engines.local.compute import Compute
+from training_gym.engines.local.drawing import RunSampler
 from training_gym.engines.local.network import Network
 from training_gym.engines.local.parallel.ranks import Rank
 from training_gym.engines.local.parallel.replicas import Alone, Replicas
@@ -85,6 +86,35 @@ class Core:
             deterministic=plan.run.recipe.engine.deterministic,
         )
         made.version = self.origin.version
+        return made
+
+    def vllm_sampler(self, compute: Compute, slots: int) -> RunSampler:
+        """What draws from a copy of the weights in vLLM; on the compute thread.
+
+        Raises `EngineError` where vLLM is not installed or cannot serve this model.
+        """
+        from training_gym.engines.local.vllm.sampler import VllmSampler  # only some need it
+        from training_gym.engines.local.vllm.start import start_vllm
+
+        plan = self.origin.plan
+        engine = plan.run.recipe.engine
+        assert engine.sampler is not None, "asked for"
+        started = start_vllm(
+            self.origin.source,
+            engine.sampler,
+            device=engine.device,
+            dtype=engine.dtype,
+            slots=slots,
+            max_sequence_tokens=plan.max_sequence_tokens,
+        )
+        made = VllmSampler(
+            started,
+            self.network,
+            self.codec,
+            compute,
+            max_sequence_tokens=plan.max_sequence_tokens,
+        )
+        made.take_up(self.origin.version)
         return made
 
     def _replicas(self, ranks: Sequence[Rank]) -> Replicas:

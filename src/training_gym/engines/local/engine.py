@@ -50,7 +50,7 @@ class LocalEngine:
         if isinstance(recipe.algorithm, GivenAnswers):
             entries = tuple(_supervised(run))
         else:
-            entries = (*_reinforced(recipe), *_overlapped(recipe))
+            entries = (*_reinforced(recipe), *_overlapped(recipe), *_handed_over(recipe))
         return SupportReport(engine=self.name, entries=(*entries, *_device(recipe)))
 
     def render(self, plan: Plan, run_id: str, attempt: int) -> Job:
@@ -135,6 +135,35 @@ def _overlapped(recipe: Recipe) -> Iterator[Support]:
             reason=f"with max_staleness={recipe.max_staleness} the clock decides which policy "
             "draws a token, which deterministic=True rules out",
             fix="set engine=LocalEngine(deterministic=False), or leave max_staleness out",
+        )
+
+
+def _handed_over(recipe: Recipe) -> Iterator[Support]:
+    """What rules out that vLLM samples."""
+    engine = recipe.engine
+    if engine.sampler is None:
+        return
+    if engine.deterministic:
+        yield Support(
+            path="recipe.engine.sampler",
+            verdict="refused",
+            reason="what vLLM computes together depends on the clock, which deterministic=True "
+            "rules out",
+            fix="set engine=LocalEngine(sampler=Vllm(), deterministic=False), or leave sampler out",
+        )
+    if engine.data_parallel > 1:
+        yield Support(
+            path="recipe.engine.sampler",
+            verdict="refused",
+            reason=f"vLLM samples in one process, data_parallel={engine.data_parallel} has several",
+            fix="leave sampler out, or set data_parallel=1",
+        )
+    if engine.device == "mps":
+        yield Support(
+            path="recipe.engine.sampler",
+            verdict="refused",
+            reason="vLLM has no kernels for device='mps'",
+            fix="leave sampler out",
         )
 
 

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from training_gym.data import TaskStream
 from training_gym.engines.local.compute import Compute
+from training_gym.engines.local.drawing import RunSampler
 from training_gym.engines.local.objectives import columns_before_training
-from training_gym.engines.local.parallel.spread import SpreadSampler
-from training_gym.engines.local.sampler import LocalSampler
 from training_gym.engines.local.state import Progress
 from training_gym.engines.local.trainer import LocalTrainer
 from training_gym.spec.algorithms import Preference
@@ -31,7 +30,7 @@ class ImitationLearner:
         *,
         tasks: TaskStream,
         codec: TextCodec,
-        sampler: LocalSampler | SpreadSampler,
+        sampler: RunSampler,
         trainer: LocalTrainer,
         compute: Compute,
         max_sequence_tokens: int,

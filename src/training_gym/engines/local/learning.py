@@ -17,14 +17,13 @@ from training_gym.engines.local.credit import (
     trajectories_of,
     with_advantages,
 )
+from training_gym.engines.local.drawing import RunSampler
 from training_gym.engines.local.groups import Groups
 from training_gym.engines.local.measures import over_updates, same_policy_metrics
 from training_gym.engines.local.meters import Meter
 from training_gym.engines.local.objectives import columns_before_training
-from training_gym.engines.local.parallel.spread import SpreadSampler
 from training_gym.engines.local.parts import Parts
 from training_gym.engines.local.rollout import Rollout, lag_metrics, rollout_metrics
-from training_gym.engines.local.sampler import LocalSampler
 from training_gym.engines.local.state import Progress
 from training_gym.engines.local.trainer import LocalTrainer
 from training_gym.engines.local.translation import Translation, teacher_advantages
@@ -49,7 +48,7 @@ class PolicyLearner:
         tasks: TaskStream,
         runner: EpisodeRunner,
         judge: Judge,
-        sampler: LocalSampler | SpreadSampler,
+        sampler: RunSampler,
         trainer: LocalTrainer,
         compute: Compute,
         on_episode: Callable[[Episode], None],

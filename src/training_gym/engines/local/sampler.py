@@ -15,12 +15,12 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
 
 import torch
 
 from training_gym.engines.local.answers import Request
 from training_gym.engines.local.compute import Compute
+from training_gym.engines.local.drawing import SamplerStatistics
 from training_gym.engines.local.draws import draw, stream_of
 from training_gym.engines.local.network import Network
 from training_gym.engines.local.rows import Rows
@@ -34,15 +34,6 @@ from training_gym.spec.sampling import (
     WeightUpdate,
 )
 from training_gym.spec.text import TextCodec
-
-
-@dataclass
-class SamplerStatistics:
-    """What the sampler has computed since it was made."""
-
-    prefilled_tokens: int = 0
-    steps: int = 0
-    busy_seconds: float = 0.0
 
 
 class LocalSampler:

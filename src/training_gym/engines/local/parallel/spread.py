@@ -7,8 +7,9 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
+from training_gym.engines.local.drawing import SamplerStatistics
 from training_gym.engines.local.parallel.ranks import Asked, Rank
-from training_gym.engines.local.sampler import LocalSampler, SamplerStatistics
+from training_gym.engines.local.sampler import LocalSampler
 from training_gym.spec.sampling import Completion, Prompt, SampleKey, Sampling, WeightUpdate
 
 
