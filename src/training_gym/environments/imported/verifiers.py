@@ -16,7 +16,7 @@ from training_gym.spec.errors import EnvironmentFailure
 from training_gym.spec.settings import Settings
 from training_gym.spec.tasks import Task
 
-_TOLERATED = ("model", "tool_choice", "parallel_tool_calls", "seed", "reasoning_effort")
+_TOLERATED = ("tool_choice", "parallel_tool_calls", "seed", "reasoning_effort")
 """Parameters of its programs' requests that ask for no other distribution."""
 
 
