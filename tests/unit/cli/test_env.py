@@ -127,7 +127,7 @@ def test_what_is_asked_wrongly_is_refused(file, capfd):
     assert run(["env", "run", f"{file}:config", "--key-env", "KEY"]) == 2
     assert "but no --endpoint is given" in capfd.readouterr().err
     assert run(["env", "run", f"{file}:config", "--endpoint", "desk:80", "--model", "m"]) == 2
-    assert "base_url = 'desk:80'" in capfd.readouterr().err
+    assert "--endpoint = 'desk:80'" in capfd.readouterr().err
 
 
 def test_if_every_episode_fails_so_does_the_command(file, server, capfd):
