@@ -182,8 +182,10 @@ def _cut_short(
 
 
 def _finite(outcome: Outcome) -> Outcome:
-    """An episode that its environment scored with no number counts as failed: one NaN among the
-    rewards of a group would make all its advantages NaN."""
+    """The outcome, failed if its score is no number.
+
+    One NaN among the rewards of a group would make all its advantages NaN.
+    """
     score = outcome.score
     if score is None:
         return outcome

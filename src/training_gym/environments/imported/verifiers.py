@@ -16,7 +16,7 @@ from training_gym.spec.errors import EnvironmentFailure
 from training_gym.spec.settings import Settings
 from training_gym.spec.tasks import Task
 
-_TOLERATED = ("model", "tool_choice", "parallel_tool_calls", "seed", "reasoning_effort")
+_TOLERATED = ("tool_choice", "parallel_tool_calls", "seed", "reasoning_effort")
 """Parameters of its programs' requests that ask for no other distribution."""
 
 
@@ -32,7 +32,8 @@ class VerifiersEnvironment(Settings):
     taskset: str
     """Name of the taskset, a package that is installed here."""
     config: dict[str, JsonValue] = {}
-    """Further settings of its `[env]` block, such as `{"agent": {"harness": {"id": "null"}}}`."""
+    """Further settings of its `[env]` block. An agent runs in its authors' cloud unless told
+    otherwise: `{"agent": {"harness": {"id": "null"}, "runtime": {"type": "subprocess"}}}`."""
     tolerated: tuple[str, ...] = ()
     """Further parameters of its programs' requests that may be dropped."""
 
@@ -55,7 +56,8 @@ class VerifiersEnvironment(Settings):
             with _key_in_environment(served) as variable:
                 client = EvalClientConfig(base_url=served.openai_url, api_key_var=variable)
                 context = ModelContext(model="policy", client=client)
-                episode = await env.run_episode(tasks[place], context)
+                with _no_exit(self.taskset):
+                    episode = await env.run_episode(tasks[place], context)
         errors = [*episode.errors, *(error for trace in episode.traces for error in trace.errors)]
         if not episode.ok and errors:
             raise EnvironmentFailure(
@@ -68,7 +70,8 @@ class VerifiersEnvironment(Settings):
         """End what its environment serves."""
         stack, self._stack, self._open = self._stack, None, None
         if stack is not None:
-            await stack.aclose()
+            with contextlib.suppress(SystemExit):  # its episodes have failed of that already
+                await stack.aclose()
 
     async def _ready(self) -> tuple[Any, list[Any]]:
         """The environment, serving, and its tasks."""
@@ -79,7 +82,8 @@ class VerifiersEnvironment(Settings):
                 env = _environment(self.taskset, self.config)
                 tasks = await asyncio.to_thread(lambda: list(env.taskset))
                 self._stack = contextlib.AsyncExitStack()
-                await self._stack.enter_async_context(_serving(env))
+                with _no_exit(self.taskset):
+                    await self._stack.enter_async_context(_serving(env))
                 self._open = (env, tasks)
         found: tuple[Any, list[Any]] = self._open
         return found
@@ -123,6 +127,18 @@ def _environment(taskset: str, config: dict[str, JsonValue]) -> Any:
 async def _serving(env: Any) -> AsyncIterator[None]:
     async with env.serving():
         yield
+
+
+@contextlib.contextmanager
+def _no_exit(taskset: str) -> Iterator[None]:
+    """It ends the process where it lacks an account; an episode's failure is what that is here."""
+    try:
+        yield
+    except SystemExit as error:
+        raise EnvironmentFailure(
+            f"{taskset}: {error}",
+            fix='run its agents here, with {"runtime": {"type": "subprocess"}} in their config',
+        ) from error
 
 
 @contextlib.contextmanager

@@ -15,7 +15,6 @@ from training_gym.spec.errors import EnvironmentFailure
 from training_gym.spec.messages import ToolSpec
 from training_gym.spec.settings import Settings
 
-
 _ALIVE_S = 5.0
 """Until a server that does not answer after a failed call counts as dead."""
 

@@ -256,7 +256,8 @@ def test_verifiers_plays_its_own_agent_through_the_gateway(sums, tmp_path):
 
     byte_tokenizer((), 2048, chat_template=True).save_pretrained(tmp_path / "codec")
     codec = load_codec(tmp_path / "codec")
-    environment = VerifiersEnvironment(taskset=sums, config={"agent": {"harness": {"id": "null"}}})
+    agent = {"harness": {"id": "null"}, "runtime": {"type": "subprocess"}}
+    environment = VerifiersEnvironment(taskset=sums, config={"agent": agent})
 
     async def play():
         runner = EpisodeRunner(
