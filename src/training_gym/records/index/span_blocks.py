@@ -11,6 +11,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from training_gym.records.index.decode import number_or_none, record_of
@@ -107,12 +108,12 @@ def _add(
     after = row[0] if row else -1
     identity = _grow(connection, segment, places, after)
     last, closed, keyed = after, [], []
-    for place, head in enumerate(heads, identity):
+    for number, head, place in zip(count(identity), heads, places, strict=False):
         if head.seq <= last or head.start != head.start:
             continue
         last = head.seq
         if head.key is not None or head.stop is None:
-            keyed.append((place, places[place - identity], head))
+            keyed.append((number, place, head))
         if head.stop is not None:
             closed.append(head)
     connection.execute("INSERT OR REPLACE INTO span_writers VALUES (?, ?, ?)", (*writer, last))
