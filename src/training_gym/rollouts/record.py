@@ -77,16 +77,16 @@ class TokenRecord:
             messages = [*node.conversation, *messages[length:]]
         text = template.open(messages)
         offered = tools_meaning(tools)
-        node = self._root(agent, offered, messages, text)
-        ids = node.tokens.ids if node else tuple(self._codec.encode(text))
+        root = self._root(agent, offered, messages, text)
+        ids = root.tokens.ids if root else tuple(self._codec.encode(text))
         has_history = any(message.role == "assistant" for message in messages)
         strayed = has_history and any(known.agent == agent for known in self._conversations)
         kind: PromptKind = "forked" if broken or strayed else "opened"
         reason = broken or ("the history is not what was recorded" if strayed else "")
         fidelity = self._fidelity(agent, kind, ids, reason=reason, has_history=has_history)
         self._drift.check(fidelity)
-        node = node or self._begin(agent, offered, messages, text, ids)
-        return self._note(agent, Opened(node, fidelity, ids))
+        root = root or self._begin(agent, offered, messages, text, ids)
+        return self._note(agent, Opened(root, fidelity, ids))
 
     def open_raw(self, agent: str, text: str) -> Opened:
         """A prompt that continues a raw text."""
