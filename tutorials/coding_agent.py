@@ -20,6 +20,12 @@ KINDS = {
     "returns the larger one of x and {n}": max,
 }
 
+SHOWN = [
+    {"role": "system", "content": "You write the Python function f(x) that is asked for."},
+    {"role": "user", "content": "Write a Python function f(x) that doubles x."},
+    {"role": "assistant", "content": "```python\ndef f(x):\n    return x * 2\n```"},
+]
+
 
 def rows(count, seed):
     rng = random.Random(seed)
@@ -27,9 +33,9 @@ def rows(count, seed):
         words, solve = rng.choice(list(KINDS.items()))
         n = rng.randint(2, 99)
         first, *hidden = rng.sample(range(1000), 5)
-        task = words.format(n=n)
+        asked = f"Write a Python function f(x) that {words.format(n=n)}."
         yield {
-            "prompt": f"Write a Python function f(x) that {task}. Only the code, no words.",
+            "prompt": [*SHOWN, {"role": "user", "content": asked}],
             "answer": [{"args": [x], "returns": solve(x, n)} for x in hidden],
             "examples": f"assert f({first}) == {solve(first, n)}, f({first})",
         }

@@ -1,6 +1,7 @@
 """Watching a run to its end: live on a terminal, a plain line now and then elsewhere.
 
 Ctrl-C reaches the run as a request: once it finishes its step and saves, twice it ends at once.
+SIGTERM ends the watching only, and says so.
 """
 
 from __future__ import annotations
@@ -47,6 +48,9 @@ def follow(run: Run, *, timeout_s: float | None = None, forward_interrupts: bool
                 _hand_on(run, display, now=handed_on > 1)
             if deadline is not None and time.monotonic() >= deadline:
                 raise _still_running(run, timeout_s)
+            if interrupts.terminated:
+                display.say(f"the run goes on without this command; stop it: {_how_to_stop(run)}")
+                raise SystemExit(128 + signal.SIGTERM)
             interrupts.wait(POLL_S)
         display.show(watch.look())
     return interrupts.count > 0
@@ -67,8 +71,12 @@ def _still_running(run: Run, timeout_s: float | None) -> Exception:
 
     return WaitTimeout(
         f"run {run.id} has not ended within {number(timeout_s)} s",
-        fix=f"wait longer, or stop it: training-gym runs stop {run.id}",
+        fix=f"wait longer, or stop it: {_how_to_stop(run)}",
     )
+
+
+def _how_to_stop(run: Run) -> str:
+    return f"training-gym runs stop {run.id}"
 
 
 class Interrupts:
@@ -77,11 +85,18 @@ class Interrupts:
     def __init__(self) -> None:
         """Nothing pressed yet."""
         self.count = 0
+        self.terminated = False
+        """Whether SIGTERM came, from a shell that ends or a limit of time."""
         self._pressed = threading.Event()
 
     def press(self, number: int, frame: FrameType | None) -> None:
         """Take note; a signal handler."""
         self.count += 1
+        self._pressed.set()
+
+    def terminate(self, number: int, frame: FrameType | None) -> None:
+        """Take note; a signal handler."""
+        self.terminated = True
         self._pressed.set()
 
     def wait(self, seconds: float) -> None:
@@ -97,10 +112,12 @@ def _interrupts(forward: bool) -> Iterator[Interrupts]:
         yield interrupts
         return
     before = signal.signal(signal.SIGINT, interrupts.press)
+    terminated = signal.signal(signal.SIGTERM, interrupts.terminate)
     try:
         yield interrupts
     finally:
         signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGTERM, terminated)
 
 
 class Display(Protocol):

@@ -7,7 +7,9 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +50,18 @@ def say(text: str) -> None:
     """Tell the person at the terminal something that is not data."""
     sys.stderr.write(visible(text) + "\n")
     sys.stderr.flush()
+
+
+@contextmanager
+def patience(text: str, *, after_s: float = 3.0) -> Iterator[None]:
+    """Say `text` where what is done takes longer than `after_s`: silence looks like a hang."""
+    timer = threading.Timer(after_s, say, [text])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -157,7 +157,7 @@ SCHEMAS: dict[str, dict[str, str]] = {
     },
     "export/1": {
         "run_id": "the run",
-        "format": "html, csv, parquet, chrome or atif",
+        "format": "html, csv, parquet, chrome, atif or otlp",
         "files": "what was written",
     },
     "sync/1": {

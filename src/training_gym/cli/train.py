@@ -41,13 +41,14 @@ def train(
     from training_gym.cli.following import follow
     from training_gym.launch import apply_sets, load_definition, prepare, submit
 
-    config = apply_sets(load_definition(definition), sets or ())
-    if dry_run:
-        from training_gym.cli.dry_run import show_plan
+    with output.patience(f"checking {definition}: the checks try the reward and read the model"):
+        config = apply_sets(load_definition(definition), sets or ())
+        if dry_run:
+            from training_gym.cli.dry_run import show_plan
 
-        show_plan(config, as_json=as_json)
-        return
-    run = submit(prepare(config, say=output.say))
+            show_plan(config, as_json=as_json)
+            return
+        run = submit(prepare(config, say=output.say))
     if detach:
         started(run, as_json=as_json)
         return

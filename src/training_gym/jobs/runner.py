@@ -137,10 +137,11 @@ class JobRunner:
             engine.clean_up()
 
     def _may_restart(self, ending: Exit) -> bool:
-        """A crash may be tried again; a user's error or a wish to stop is final."""
+        """A crash may be tried again; a user's error, a wish to stop or a last step is final."""
+        folder = self._run.attempt(ending.attempt)
         crashed = ending.exit_code != 0 and ending.stopped_by is None
-        explained = (self._run.attempt(ending.attempt) / "error.json").exists()
-        return crashed and not explained and self._restarts < self._job.max_restarts
+        final = any((folder / name).exists() for name in ("error.json", "summary.json"))
+        return crashed and not final and self._restarts < self._job.max_restarts
 
     def _try_again(self, ending: Exit, leash: Leash) -> Exit:
         self._restarts += 1

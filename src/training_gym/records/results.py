@@ -164,6 +164,9 @@ def _verdict(
             ),
         )
     reported = read_document_if_any(run.attempt(attempt) / "error.json")
+    if summary.get("status") == "completed" and reported is None:
+        # It had done and closed everything: whatever ended the process came too late to matter.
+        return "completed", str(summary.get("reason") or "finished"), None
     if ending.exit_code == 0:
         given = summary.get("status", "stopped" if ending.stopped_by else "completed")
         status: Literal["completed", "stopped"] = "stopped" if given == "stopped" else "completed"

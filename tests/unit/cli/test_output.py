@@ -1,6 +1,8 @@
 import io
 import json
 import math
+import threading
+import time
 
 import pytest
 from hypothesis import given
@@ -106,3 +108,19 @@ def test_a_dotted_path_finds_its_value():
     assert output.value_at(document, "model") == "m"
     assert output.value_at(document, "evals.7.samples") is None
     assert output.value_at(document, "model.x") is None
+
+
+def test_what_takes_long_says_what_it_does(capsys):
+    with output.patience("checking", after_s=0.0):
+        deadline = time.monotonic() + 5
+        while not (told := capsys.readouterr().err) and time.monotonic() < deadline:
+            time.sleep(0.001)
+    assert told == "checking\n"
+    with output.patience("checking", after_s=60):
+        pass
+    assert capsys.readouterr().err == ""
+    assert not [
+        thread
+        for thread in threading.enumerate()
+        if isinstance(thread, threading.Timer) and not thread.finished.is_set()
+    ]

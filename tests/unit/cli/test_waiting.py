@@ -164,6 +164,23 @@ def test_ctrl_c_is_handed_on_once_as_stop_and_twice_as_stop_now(new_run, monkeyp
     assert "stopping at once" in told
 
 
+def test_sigterm_ends_the_watching_and_says_that_the_run_goes_on(new_run, monkeypatch, capsys):
+    monkeypatch.setattr(following, "POLL_S", 0.01)
+    run = FakeRun(new_run().files)
+    before = signal.getsignal(signal.SIGTERM)
+    presser = threading.Timer(0.05, os.kill, [os.getpid(), signal.SIGTERM])
+    presser.start()
+    with pytest.raises(SystemExit) as left:
+        following.follow(run)
+    presser.join()
+    assert left.value.code == 143
+    assert run.asked == []
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert f"goes on without this command; stop it: training-gym runs stop {run.id}" in (
+        capsys.readouterr().err
+    )
+
+
 def on_a_terminal(arguments, while_running):
     """Run a command with stderr on a pseudo-terminal; returns its exit code and what that shows."""
     primary, secondary = pty.openpty()
