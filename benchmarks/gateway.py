@@ -1,12 +1,16 @@
 """What the gateway costs per request, beside a bare starlette handler that returns fixed JSON.
 
-    python benchmarks/gateway.py [--rounds 9] [--requests 200] [--litellm PYTHON]
+    python benchmarks/gateway.py [--rounds 9] [--requests 200] [--litellm PYTHON] [--vllm PYTHON]
 
 Servers run in processes of their own and are asked in turn, in rounds, over one connection each by
-a client that does nothing but read. The CPU seconds of each server's process are counted, which a
-busy machine changes little, and the wall time beside them. The gateway has a stub sampler, and all
-else is real: HTTP, JSON, template, tokenizer, record. `--litellm` names a Python that has
-`litellm[proxy]`; its proxy answers from a mock model.
+a client that does nothing but read. The CPU seconds of each server and its children are counted,
+which a busy machine changes little, and the wall time beside them. Starlette and the gateway run on
+the same web server. The gateway has a stub sampler, and all else is real: HTTP, JSON, template,
+tokenizer, record. It is measured twice: with one question again and again, whose tokens the record
+knows, and with a new question each time.
+
+`--litellm` names a Python that has `litellm[proxy]`; its proxy answers from a mock model. `--vllm`
+names one that has vLLM; its server draws one token from a tiny model with random weights.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ BODY = {
     "model": "policy",
     "messages": [
         {"role": "system", "content": "You are a careful assistant. Answer in one sentence."},
-        {"role": "user", "content": "What is the capital of France, and how many live there?"},
+        {"role": "user", "content": "000000: What is the capital of France, and who lives there?"},
     ],
     "max_tokens": 64,
 }
@@ -53,6 +57,7 @@ def serve_bare(port: int) -> None:
 
     app = Starlette(routes=[Route("/v1/chat/completions", handler, methods=["POST"])])
     options = {"access_log": False, "lifespan": "off", "timeout_keep_alive": 300}
+    options |= {"server_header": False, "date_header": False, "http": "h11", "loop": "asyncio"}
     uvicorn.run(app, port=port, log_level="error", **options)
 
 
@@ -92,13 +97,25 @@ def serve_gateway(port: int) -> None:
 class Server:
     """A server's process, asked over one connection."""
 
-    def __init__(self, name: str, command: list[str], port: int, key: str | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        command: list[str],
+        port: int,
+        key: str | None,
+        *,
+        fresh: bool = False,
+        **changes: object,
+    ) -> None:
         self.name = name
         self.port = port
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.fresh = fresh
+        self.asked = 0
+        said = subprocess.PIPE if key is None else subprocess.DEVNULL
+        self.process = subprocess.Popen(command, stdout=said, text=True)
         if key is None:
             key = self.process.stdout.readline().strip()
-        body = json.dumps(BODY).encode()
+        body = json.dumps({**BODY, **changes}).encode()
         self.request = (
             f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\n"
             f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
@@ -115,7 +132,8 @@ class Server:
         self.cpu_s.append((self._cpu_s() - cpu) / requests)
 
     def _ask(self) -> None:
-        self.socket.sendall(self.request)
+        self.asked += self.fresh
+        self.socket.sendall(self.request.replace(b"000000", b"%06d" % self.asked))
         data = b""
         while b"\r\n\r\n" not in data:
             data += self._read()
@@ -139,8 +157,19 @@ class Server:
         raise SystemExit(f"{self.name} does not listen")
 
     def _cpu_s(self) -> float:
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS
+        return sum(map(cpu_s, family(self.process.pid)))
+
+
+def family(pid: int) -> list[int]:
+    """A process and all below it."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    children = [int(child) for file in tasks for child in file.read_text().split()]
+    return [pid, *(below for child in children for below in family(child))]
+
+
+def cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 def free_port() -> int:
@@ -158,11 +187,24 @@ def litellm(python: str, port: int) -> Server:
     return Server("LiteLLM proxy, mock model", [*command, "--port", str(port)], port, "x")
 
 
+def vllm(python: str, port: int) -> Server:
+    from training_gym.models.weights.tiny import tiny_model
+
+    folder = Path(tempfile.mkdtemp())
+    tiny_model(folder, "qwen3")
+    command = [str(Path(python).parent / "vllm"), "serve", str(folder), "--load-format", "dummy"]
+    command += ["--served-model-name", "policy", "--max-model-len", "1024", "--enforce-eager"]
+    command += ["--disable-uvicorn-access-log", "--port", str(port)]
+    name = "vLLM's server, tiny model, one token"
+    return Server(name, command, port, "x", max_tokens=1)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--requests", type=int, default=200)
     parser.add_argument("--litellm")
+    parser.add_argument("--vllm")
     parser.add_argument("--serve", choices=("bare", "gateway"))
     parser.add_argument("--port", type=int, default=0)
     options = parser.parse_args()
@@ -170,12 +212,18 @@ def main() -> None:
         (serve_bare if options.serve == "bare" else serve_gateway)(options.port)
         return
     servers = []
-    for name, kind, key in (("starlette, fixed JSON", "bare", "x"), ("gateway", "gateway", None)):
+    for name, kind, key, fresh in (
+        ("starlette, fixed JSON", "bare", "x", False),
+        ("gateway, one question", "gateway", None, False),
+        ("gateway, new questions", "gateway", None, True),
+    ):
         port = free_port()
         command = [sys.executable, __file__, "--serve", kind, "--port", str(port)]
-        servers.append(Server(name, command, port, key))
+        servers.append(Server(name, command, port, key, fresh=fresh))
     if options.litellm:
         servers.append(litellm(options.litellm, free_port()))
+    if options.vllm:
+        servers.append(vllm(options.vllm, free_port()))
     try:
         for server in servers:
             server.round(50)  # caches fill

@@ -93,7 +93,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--shapes", default=",".join(SHAPES))
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--token-budget", type=int, default=2048)
+    parser.add_argument("--token-budget", type=int, default=1024)
     parser.add_argument("--settings", choices=["best", "default"], default="best")
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--tune", action="store_true")

@@ -272,7 +272,7 @@ def stop_syncing(assembly: Any) -> None:
     """The sampler goes on with old weights while it reports new versions."""
     import copy
 
-    model = assembly.network.model
+    model = assembly.trainer._network.model
     frozen: dict[str, Any] = {}
     inner_hidden, inner = assembly.sampler.generate, assembly.trainer.step
 

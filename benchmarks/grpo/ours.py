@@ -49,13 +49,13 @@ async def play(network, codec, shape, encoded, token_budget) -> None:
     step = 0
     while wait_for_turn():
         started = time.perf_counter()
-        await sampler.forget()
         trajectories = await asyncio.gather(
             *(
                 sample(sampler, encoded[i // GROUP], i, length, step)
                 for i, length in enumerate(shape.lengths(step))
             )
         )
+        await sampler.forget()  # as the learner does: the cache and the gradients do not meet
         sampled = time.perf_counter()
         batch = TrainingBatch(
             trajectories=trajectories,

@@ -16,6 +16,7 @@ os.environ.update(
 )
 
 from shapes import GROUP, SHAPES, peak_memory_gib, prompts, tell, wait_for_turn  # noqa: E402
+
 from vllm import LLM, SamplingParams  # noqa: E402
 
 

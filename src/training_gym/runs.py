@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import time
 from collections.abc import Callable, Iterable
@@ -68,9 +69,7 @@ class Run:
             )
         raise RecordsError(
             f"no run in {runs_directory()} is called {prefix!r}",
-            fix=errors.did_you_mean(prefix, known)
-            if known
-            else "start one: training-gym quickstart",
+            fix=_nearest(prefix, known),
         )
 
     @classmethod
@@ -269,6 +268,16 @@ class Run:
         if self.is_inert:
             raise ResultsAsked
         return RunDirectory(self.path)
+
+
+def _nearest(prefix: str, known: list[str]) -> str:
+    """The few ids that look most like it, or else the newest, and where all of them are."""
+    if not known:
+        return "start one: training-gym quickstart"
+    near = difflib.get_close_matches(prefix, known, n=3, cutoff=0.5)
+    near = near or [run_id for run_id in known if prefix and prefix in run_id][:3]
+    said = f"did you mean {' or '.join(map(repr, near))}? all" if near else "all"
+    return f"{said} of them: training-gym runs list"
 
 
 def render_job(plan: Plan, run_id: str, attempt: int, source_sha256: str | None) -> Job:

@@ -29,6 +29,8 @@ class Footprint:
     """One row of the vocabulary in float32."""
     logits_rows: int
     """Most rows of logits that training makes at once."""
+    head_copy: float
+    """The head's weights once more, as training's products of the vocabulary read them."""
     per_cached_token: float
     per_slot: float
     """States of linear attention."""
@@ -41,7 +43,7 @@ class Footprint:
     def training_fixed(self, tokens: int) -> float:
         """The part of `training` that measured activations do not correct."""
         rows = min(self.logits_rows, tokens)
-        return self.gradients + self.moments + 3 * rows * self.per_logits_row
+        return self.gradients + self.moments + self.head_copy + 3 * rows * self.per_logits_row
 
     def sampling(self, slots: int, tokens: int) -> float:
         """Bytes of decoding `slots` sequences of so many tokens."""
@@ -57,14 +59,15 @@ def footprint(plan: Plan) -> Footprint:
     trained = adapter_parameters(architecture, adapter) if adapter else architecture.num_parameters
     llama = 2 * architecture.num_layers * architecture.num_kv_heads * architecture.head_dim
     alone = engine.sampler is None  # else vLLM has what it was given before any phase begins
-    packs = alone and width == 4 and not on_accelerator(engine, plan.machine)
+    packs = width == 4 and not on_accelerator(engine, plan.machine)
     return Footprint(
         gradients=4.0 * trained,
         moments=8.0 * trained,
         per_packed_token=activation_bytes_per_token(architecture, width),
         per_logits_row=4.0 * architecture.vocab_size,
         logits_rows=engine.logprob_chunk_tokens,
+        head_copy=4.0 * architecture.vocab_size * architecture.hidden_size if packs else 0.0,
         per_cached_token=float(alone * width * (architecture.cached_values or llama)),
         per_slot=4.0 * alone * architecture.state_values,
-        decoding_weights=4.0 * architecture.num_parameters if packs else 0.0,
+        decoding_weights=4.0 * architecture.num_parameters if packs and alone else 0.0,
     )

@@ -94,6 +94,7 @@ class LimitedPolicy:
         sampling: Sampling | None = None,
         cut_stop_text: bool = False,
         delivered: bool = True,
+        seed: int | None = None,
     ) -> Sample:
         """See `SamplingPolicy`; raises `EngineError` where a server's model plays."""
         found = await self._sampler.sample(
@@ -102,6 +103,7 @@ class LimitedPolicy:
             sampling=self._next(sampling),
             cut_stop_text=cut_stop_text,
             delivered=delivered,
+            seed=seed,
         )
         before = [user(messages)] if isinstance(messages, str) else messages
         self.messages = [*before, found.message]

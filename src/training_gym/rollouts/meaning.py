@@ -20,7 +20,7 @@ def same_messages(recorded: Sequence[Message], sent: Sequence[Message]) -> bool:
 
 def same_message(recorded: Message, sent: Message) -> bool:
     """Whether `sent` means what was recorded; reasoning that it leaves out is no difference."""
-    if recorded is sent:
+    if recorded is sent or recorded == sent:
         return True
     if sent.reasoning and _bare(sent.reasoning) != _bare(recorded.reasoning or ""):
         return False

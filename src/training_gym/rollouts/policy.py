@@ -48,6 +48,7 @@ class SamplingPolicy(Protocol):
         sampling: Sampling | None = None,
         cut_stop_text: bool = False,
         delivered: bool = True,
+        seed: int | None = None,
     ) -> Sample:
         """The next assistant message, or a raw text's continuation.
 
@@ -58,6 +59,9 @@ class SamplingPolicy(Protocol):
             cut_stop_text: leave the stop text out of the message, as most interfaces do.
             delivered: False where the asker may be gone: the answer is trained on only once
                 `node.delivered` is set or the conversation goes on from it.
+            seed: of random numbers for this answer alone: the same prompt, sampling and seed draw
+                the same tokens, whoever asks and when. None: the episode's numbers. Not for what
+                is trained on: episodes of a group would all draw the same.
         """
         ...
 
@@ -118,17 +122,18 @@ class SampledPolicy:
         sampling: Sampling | None = None,
         cut_stop_text: bool = False,
         delivered: bool = True,
+        seed: int | None = None,
     ) -> Sample:
         """See `SamplingPolicy`."""
         opened = self._open(messages, tools)
         settings = sampling or self._sampling
         if settings.max_tokens is None:
             settings = settings.changed(max_tokens=self._sampling.max_tokens)
-        turn, self._turn = self._turn, self._turn + 1
         completion = await self._sampler.generate(
-            Prompt(token_ids=opened.token_ids, media=_media(messages)),
+            # The ids are the codec's own: checking each again takes as long as a short template.
+            Prompt.model_construct(token_ids=opened.token_ids, media=_media(messages)),
             settings,
-            self._key.model_copy(update={"turn": turn, "stream": self._stream}),
+            self._next_key() if seed is None else SampleKey(seed=seed, task="", stream="asked"),
             session=self._session,
         )
         self.stop_reasons.append(completion.stop_reason)
@@ -168,9 +173,14 @@ class SampledPolicy:
             first_call=self._record.next_call,
         )
 
-    @property
-    def _stream(self) -> str:
-        return self._key.stream if self._agent == "policy" else f"{self._key.stream}/{self._agent}"
+    def _next_key(self) -> SampleKey:
+        """Of the episode's random numbers, those of its next turn."""
+        stream = self._key.stream
+        if self._agent != "policy":
+            stream = f"{stream}/{self._agent}"
+        key = self._key.model_copy(update={"turn": self._turn, "stream": stream})
+        self._turn += 1
+        return key
 
 
 def _media(messages: Sequence[Message] | str) -> tuple[str, ...]:

@@ -76,20 +76,26 @@ class TokenRecord:
             broken = found.reason
             messages = [*node.conversation, *messages[length:]]
         text = template.open(messages)
-        ids = tuple(self._codec.encode(text))
+        offered = tools_meaning(tools)
+        root = self._root(agent, offered, messages, text)
+        ids = root.tokens.ids if root else tuple(self._codec.encode(text))
         has_history = any(message.role == "assistant" for message in messages)
         strayed = has_history and any(known.agent == agent for known in self._conversations)
         kind: PromptKind = "forked" if broken or strayed else "opened"
         reason = broken or ("the history is not what was recorded" if strayed else "")
         fidelity = self._fidelity(agent, kind, ids, reason=reason, has_history=has_history)
         self._drift.check(fidelity)
-        node = self._root(agent, tools_meaning(tools), messages, ids, Rendering.of(text))
-        return self._note(agent, Opened(node, fidelity, ids))
+        root = root or self._begin(agent, offered, messages, text, ids)
+        return self._note(agent, Opened(root, fidelity, ids))
 
     def open_raw(self, agent: str, text: str) -> Opened:
         """A prompt that continues a raw text."""
-        ids = (*self._codec.begin(), *self._codec.encode(text))
-        node = self._root(agent, "raw", [user(text)], ids, Rendering.of(text))
+        said = [user(text)]
+        node = self._root(agent, "raw", said, text)
+        if node is None:
+            ids = (*self._codec.begin(), *self._codec.encode(text))
+            node = self._begin(agent, "raw", said, text, ids)
+        ids = node.tokens.ids
         return self._note(agent, Opened(node, self._fidelity(agent, "opened", ids), ids))
 
     def answer(
@@ -160,21 +166,30 @@ class TokenRecord:
         )
 
     def _root(
+        self, agent: str, tools: object, messages: Sequence[Message], text: str
+    ) -> Node | None:
+        """The root that begins with the prompt `text`: asked twice, it is not encoded again."""
+        rendering = Rendering.of(text)
+        for known in self._conversations:
+            if (
+                known.root.rendering == rendering
+                and (known.agent, known.tools) == (agent, tools)
+                and same_messages(known.root.messages, messages)
+            ):
+                return known.root
+        return None
+
+    def _begin(
         self,
         agent: str,
         tools: object,
         messages: Sequence[Message],
+        text: str,
         ids: tuple[int, ...],
-        rendering: Rendering,
     ) -> Node:
-        """The root that begins with this prompt: asked twice, it is the same one."""
-        for known in self._conversations:
-            if (known.agent, known.tools) == (agent, tools) and (
-                known.root.tokens.ids == ids and same_messages(known.root.messages, messages)
-            ):
-                return known.root
+        """A new conversation that begins with this prompt."""
         tokens = Tokens.rendered(ids, (PROMPT,) * len(ids))
-        root = Node("rendered", tuple(messages), tokens, rendering=rendering)
+        root = Node("rendered", tuple(messages), tokens, rendering=Rendering.of(text))
         self._conversations.append(Conversation(agent, tools, root))
         return root
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -101,7 +102,7 @@ class EpisodeRunner:
         )
         async with self._presence(attempt.id):
             outcome = await self._outcome(attempt.task, policy(MAIN), context)
-        outcome = _cut_short(context.completed(outcome), agents, seats, allowance)
+        outcome = _finite(_cut_short(context.completed(outcome), agents, seats, allowance))
         others = {name: tuple(agent.messages) for name, agent in agents.items() if name != MAIN}
         return Episode(
             id=attempt.id,
@@ -133,7 +134,7 @@ class EpisodeRunner:
         except (EngineError, ModelError):
             raise  # ours, and the same for every episode
         except GymError as error:
-            return Outcome(status="infrastructure_failed", reason=error.message)
+            return Outcome(status="infrastructure_failed", reason=error.message, fix=error.fix)
         except BaseExceptionGroup as group:
             return self._of_group(group)
         except Exception as error:  # noqa: BLE001 - boundary: the environment's own code
@@ -152,6 +153,8 @@ class EpisodeRunner:
         first = _first(rest)
         if isinstance(first, EngineError | ModelError) or not isinstance(first, Exception):
             raise group
+        if isinstance(first, GymError):
+            return Outcome(status="infrastructure_failed", reason=first.message, fix=first.fix)
         return Outcome(status="infrastructure_failed", reason=describe_error(first))
 
 
@@ -176,3 +179,23 @@ def _cut_short(
     if not seats.trajectories() and seats.records_tokens:
         return outcome.changed(status="model_failed", reason="nothing was sampled")
     return outcome
+
+
+def _finite(outcome: Outcome) -> Outcome:
+    """The outcome, failed if its score is no number.
+
+    One NaN among the rewards of a group would make all its advantages NaN.
+    """
+    score = outcome.score
+    if score is None:
+        return outcome
+    values = [score.value, *(score.turns or ()), *(score.agents or {}).values()]
+    wrong = next((value for value in values if not math.isfinite(value)), None)
+    if wrong is None:
+        return outcome
+    return outcome.changed(
+        status="infrastructure_failed",
+        reason=f"the environment gave {wrong} as a score",
+        fix="give finite numbers, or no score where there is none",
+        score=None,
+    )

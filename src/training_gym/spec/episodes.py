@@ -82,6 +82,8 @@ class Outcome(Settings):
 
     status: OutcomeStatus = "finished"
     reason: str = ""
+    fix: str = ""
+    """What to do about a failure, where whoever raised it knows."""
     score: Score | None = None
     """Set by an environment that judges by itself."""
     artifacts: dict[str, JsonValue] = {}

@@ -149,13 +149,18 @@ class SandboxError(GymError):
     exit_code = 13
 
 
+_NAMED = 30
+"""Of longer lists only the beginning is told."""
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`"did you mean 'x'?"`, or the list of what exists when nothing is near."""
     names = sorted(known)
     near = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
     if near:
         return f"did you mean {near[0]!r}?"
-    return "known: " + ", ".join(names)
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return "known: " + ", ".join(names[:_NAMED]) + more
 
 
 def show_without_traceback() -> None:

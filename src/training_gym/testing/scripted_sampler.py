@@ -80,6 +80,9 @@ class ScriptedSampler:
         """Answer as the new version from now on."""
         self.version = update.version
 
+    async def forget(self) -> None:
+        """Nothing to do: no answer depends on an earlier one."""
+
     async def end_session(self, session: str) -> None:
         """Nothing is kept."""
 

@@ -109,9 +109,11 @@ def test_a_server_plays_and_people_read_a_transcript(file, server, capfd):
     assert run(arguments) == 0
     captured = capfd.readouterr()
     assert "user  Say this." in captured.out
-    assert "assistant  .siht yaS" in captured.out
-    assert "── as critic" in captured.out
+    assert "── what policy saw and said" in captured.out
+    assert "policy  .siht yaS" in captured.out
+    assert "── what critic saw and said" in captured.out
     assert "critic  .siht yaS" in captured.out
+    assert "assistant  " not in captured.out
     assert "finished, score 1" in captured.out
     assert "2 episodes, 2 judged, mean score 1" in captured.err
     assert {body["model"] for body in asked} == {"big"}
@@ -125,11 +127,27 @@ def test_what_is_asked_wrongly_is_refused(file, capfd):
     assert run(["env", "run", f"{file}:config", "--key-env", "KEY"]) == 2
     assert "but no --endpoint is given" in capfd.readouterr().err
     assert run(["env", "run", f"{file}:config", "--endpoint", "desk:80", "--model", "m"]) == 2
-    assert "base_url = 'desk:80'" in capfd.readouterr().err
+    assert "--endpoint = 'desk:80'" in capfd.readouterr().err
 
 
 def test_if_every_episode_fails_so_does_the_command(file, server, capfd):
     url, _ = server
     arguments = ["env", "run", f"{file}:losing", "--endpoint", url, "--model", "m"]
     assert run(arguments) == 6
-    assert "each of the 4 episodes failed; last: OSError: gone" in capfd.readouterr().err
+    assert "all 4 episodes failed: OSError: gone" in capfd.readouterr().err
+
+
+def test_a_server_that_is_gone_is_what_the_fix_is_about(file, capfd):
+    arguments = [
+        "env",
+        "run",
+        f"{file}:config",
+        "--episodes",
+        "1",
+        "--endpoint",
+        "http://127.0.0.1:9/v1",
+    ]
+    assert run([*arguments, "--model", "m"]) == 6
+    told = capfd.readouterr().err
+    assert "error: the episode failed: http://127.0.0.1:9/v1 gave no answer" in told
+    assert "fix: check that the server runs" in told

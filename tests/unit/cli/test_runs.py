@@ -243,3 +243,14 @@ def test_several_runs_with_one_beginning_are_told_apart(command, new_run):
     answer = command("runs", "show", "r")
     assert answer.code == 11
     assert "2 runs begin with 'r'" in answer.err
+
+
+def test_an_unknown_run_is_told_with_the_nearest_few(command, new_run):
+    for number in range(9):
+        new_run(f"2026-haiku-{number}", created_at=1.0e9 + number)
+    near = command("status", "2025-haiku-3")
+    assert near.code != 0
+    assert "did you mean '2026-haiku-3'" in near.err
+    far = command("status", "zzz")
+    assert "2026" not in far.err.split("fix:")[1]
+    assert "training-gym runs list" in far.err

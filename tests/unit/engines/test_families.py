@@ -254,7 +254,7 @@ def test_what_cannot_be_packed_is_computed_whole(make, tmp_path, compute, capfd,
 
 def test_what_is_computed_wrongly_either_way_is_refused(tmp_path):
     network = Network(sharp_model(tiny_model(tmp_path)))
-    network._head = copy.deepcopy(network._head)
+    network._head, network._projection = copy.deepcopy(network._head), None
     with torch.no_grad():
         network._head.weight.mul_(1.5)
     with pytest.raises(ModelError, match=r"cannot run models of type 'llama'.*differ by"):

@@ -51,6 +51,7 @@ FOOTPRINT = Footprint(
     per_packed_token=1 * MIB,
     per_logits_row=0.1 * MIB,
     logits_rows=100,
+    head_copy=0.0,
     per_cached_token=0.01 * MIB,
     per_slot=0,
     decoding_weights=100 * MIB,

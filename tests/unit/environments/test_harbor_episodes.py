@@ -105,3 +105,23 @@ def test_it_travels_as_source():
     environment = HarborEnvironment(terms=OFFLINE)
     code = Code.of(environment)
     assert Code(ref=code.ref, kwargs=code.kwargs).load().model_dump() == environment.model_dump()
+
+
+def test_episodes_of_one_task_share_its_environment(task, tmp_path):
+    (tmp_path / "tasks/one/environment/Dockerfile").write_text(
+        "FROM python:3.12-slim\nWORKDIR /app\nRUN echo seed > seed.txt; date +%N > built.txt\n"
+    )
+    found = data.load(HarborDataset(path="tasks"), seed=0, root=tmp_path).tasks[0]
+    environment = HarborEnvironment(terms=OFFLINE, root=str(tmp_path))
+
+    async def play():
+        policies = [ScriptedPolicy(calling("cat /app/built.txt"), "done") for _ in range(3)]
+        try:
+            await asyncio.gather(*(environment.run(found, p, PlainContext()) for p in policies))
+        finally:
+            await environment.aclose()
+        return [policy.asked[1][-1].text for policy in policies]
+
+    times = asyncio.run(play())
+    assert len(set(times)) == 1
+    assert times[0].strip().isdigit()

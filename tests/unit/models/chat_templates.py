@@ -3,11 +3,16 @@
 Each says which special tokens its tokenizer has and how a model of the family writes an answer.
 They are written from the published templates' behaviour: what surrounds a turn, how calls and tool
 results look, what happens to reasoning in earlier turns.
+
+The published templates themselves belong to others. With `TRAINING_GYM_TEMPLATES` naming a folder,
+every `NAME/*.jinja` in it, NAME being one of ours below, is put to the same tests.
 """
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from training_gym.models.weights import load_codec
 from training_gym.models.weights.tiny import byte_tokenizer
@@ -479,7 +484,7 @@ HARMONIES = tuple(
 TOOL_MARKS = ("<tool_call>", "</tool_call>", "<think>", "</think>")
 VISION = ("<|vision_start|>", "<|image_pad|>", "<|vision_end|>")
 
-TEMPLATES = (
+REDUCED = (
     Template(
         "qwen2.5",
         QWEN25,
@@ -588,3 +593,32 @@ TEMPLATES = (
         family="harmony",
     ),
 )
+
+
+PICTURES = {
+    "qwen2.5": "".join(VISION),
+    "qwen3.5": "".join(VISION),
+    "mistral": "[IMG]",
+    "gemma3": "<start_of_image>",
+    "gemma4": "<|image|>",
+}
+"""What published templates write for an image."""
+
+
+def published() -> Iterator[Template]:
+    """The templates that models come with, as far as there are any on this machine."""
+    folder = os.environ.get("TRAINING_GYM_TEMPLATES")
+    for reduced in REDUCED if folder else ():
+        for file in sorted(Path(str(folder), reduced.name).glob("*.jinja")):
+            text = file.read_text(encoding="utf-8")
+            yield replace(
+                reduced,
+                name=f"{reduced.name}/{file.stem}",
+                text=text,
+                images=PICTURES.get(reduced.name) if "'image'" in text else None,
+                # Gemma 4's first templates dropped what was thought before a call, later ones not.
+                keeps_reasoning=reduced.keeps_reasoning or "reasoning_content" in text,
+            )
+
+
+TEMPLATES = (*REDUCED, *published())

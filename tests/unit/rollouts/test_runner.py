@@ -415,3 +415,32 @@ def test_the_budget_for_drift_holds_in_episodes(stage):
     (refused,) = stage.play(Scene(forget), drift=DriftLimits(on_drift="refuse"))
     assert refused.outcome.status == "infrastructure_failed"
     assert "recorded tokens cannot be continued" in refused.outcome.reason
+
+
+@pytest.mark.parametrize(
+    "score",
+    [
+        Score(value=float("nan")),
+        Score(value=1.0, turns=(1.0, float("inf"))),
+        Score(value=1.0, agents={"critic": float("nan")}),
+    ],
+)
+def test_a_score_that_is_no_number_is_dropped_not_learned_from(stage, score):
+    async def play(task, policy, ctx):
+        await policy.chat(task.prompt)
+        ctx.keep(score=score)
+        return Outcome()
+
+    (episode,) = stage.play(Scene(play))
+    assert episode.outcome.status == "infrastructure_failed"
+    assert "as a score" in episode.outcome.reason
+    assert "finite" in episode.outcome.fix
+    assert episode.score is None
+
+
+def test_a_failure_keeps_what_to_do_about_it(stage):
+    async def play(task, policy, ctx):
+        raise EnvironmentFailure("the server is gone", fix="start it")
+
+    (episode,) = stage.play(Scene(play))
+    assert (episode.outcome.reason, episode.outcome.fix) == ("the server is gone", "start it")

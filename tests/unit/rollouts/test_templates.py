@@ -238,8 +238,12 @@ def test_reasoning_that_a_template_strips_forks_and_else_stays(family):
     assert reply.reasoning == "why"
     record.answer(opened.node, completion, reply)
     after = record.open("policy", [user("Go."), reply, user("And?")])
-    assert after.fidelity.kind == ("forked" if template.name in STRIPPING else "grown")
-    assert ("why" in codec.decode(after.token_ids)) == (template.name not in STRIPPING)
+    assert after.fidelity.kind == (
+        "forked" if template.name.partition("/")[0] in STRIPPING else "grown"
+    )
+    assert ("why" in codec.decode(after.token_ids)) == (
+        template.name.partition("/")[0] not in STRIPPING
+    )
 
 
 def test_marks_in_the_middle_of_an_answer_are_text(family):

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from training_gym.cli.wording import options_named
+
 if TYPE_CHECKING:
     from training_gym.launch import TrainConfig
     from training_gym.rollouts.evaluation import Judge
@@ -17,6 +19,13 @@ if TYPE_CHECKING:
     from training_gym.spec.episodes import Episode
     from training_gym.spec.run import RunSpec
     from training_gym.spec.tasks import Task
+
+
+_OPTIONS = {
+    "Endpoint.base_url": "--endpoint",
+    "Endpoint.model": "--model",
+    "Endpoint.key_env": "--key-env",
+}
 
 
 @dataclass(frozen=True)
@@ -112,7 +121,8 @@ async def _runner(
             from training_gym.models.endpoint import EndpointPolicy
             from training_gym.rollouts.endpoints import EndpointPlayers
 
-            where = Endpoint(base_url=asked.endpoint, model=asked.model, key_env=asked.key_env)
+            with options_named(_OPTIONS):
+                where = Endpoint(base_url=asked.endpoint, model=asked.model, key_env=asked.key_env)
             policy = await stack.enter_async_context(EndpointPolicy(where))
             runner = EpisodeRunner(EndpointPlayers(policy), **shared)
         else:

@@ -78,9 +78,13 @@ def run(
         _summarise(played)
     if len(failed) == len(played):
         raise EnvironmentFailure(
-            f"each of the {len(played)} episodes failed; last: {failed[-1].outcome.reason}",
-            fix="mend the environment, or what it depends on",
+            f"{_all_of(len(played))} failed: {failed[-1].outcome.reason}",
+            fix=failed[-1].outcome.fix or "mend the environment, or what it depends on",
         )
+
+
+def _all_of(count: int) -> str:
+    return "the episode" if count == 1 else f"all {count} episodes"
 
 
 def _emit(episode: Episode) -> None:
@@ -120,27 +124,32 @@ def _print(episode: Episode) -> None:
     reason = f" ({episode.outcome.reason})" if episode.outcome.reason else ""
     tokens = f", {episode.num_tokens} tokens" if episode.num_tokens else ""
     output.data(f"── task {episode.task.id}: {status}{reason}, {score}{tokens}")
-    _print_conversation(episode.messages, "")
+    several = bool(episode.conversations)
+    if several:
+        output.data("── what policy saw and said")
+    _print_conversation(episode.messages, "policy" if several else "assistant")
     for agent, messages in episode.conversations.items():
-        output.data(f"── as {agent}")
+        output.data(f"── what {agent} saw and said")
         _print_conversation(messages, agent)
     output.data("")
 
 
-def _print_conversation(messages: tuple[Message, ...], agent: str) -> None:
+def _print_conversation(messages: tuple[Message, ...], speaker: str) -> None:
+    """One agent's view: its own turns bear its name, all others the role they came in."""
     from training_gym.cli import output
 
+    width = max(9, len(speaker))
     for message in messages:
-        who = agent if agent and message.role == "assistant" else message.role
+        who = speaker if message.role == "assistant" else message.role
         body = message.text
         if message.reasoning:
             body = f"(thinks) {message.reasoning}\n{body}"
         for call in message.tool_calls:
             body += f"\n→ {call.name}({call.arguments})"
         first, *rest = body.strip().split("\n") or [""]
-        output.data(f"{who:>9}  {first}")
+        output.data(f"{who:>{width}}  {first}")
         for line in rest:
-            output.data(f"{'':>9}  {line}")
+            output.data(f"{'':>{width}}  {line}")
 
 
 def _summarise(played: list[Episode]) -> None:

@@ -14,6 +14,15 @@ if TYPE_CHECKING:
     from training_gym.environments.harbor import TaskReport, Terms
 
 
+_OPTIONS = {
+    "HarborDataset.path": "PATH",
+    "HarborDataset.dataset": "--dataset",
+    "HarborDataset.git": "--git",
+    "HarborDataset.commit": "--commit",
+    "HarborDataset.tasks": "--task",
+}
+
+
 class Base(StrEnum):
     """What tasks start from."""
 
@@ -55,14 +64,16 @@ def verify(
     from pathlib import Path
 
     from training_gym.cli.failures import UNSOUND
+    from training_gym.cli.wording import options_named
     from training_gym.data.harbor import read_tasks
     from training_gym.environments.harbor import Terms
     from training_gym.spec.bridge import run_sync
     from training_gym.spec.datasets import HarborDataset
 
-    wanted = HarborDataset(
-        path=path, dataset=dataset, git=git, commit=commit, tasks=tuple(tasks or ("*",))
-    )
+    with options_named(_OPTIONS):
+        wanted = HarborDataset(
+            path=path, dataset=dataset, git=git, commit=commit, tasks=tuple(tasks or ("*",))
+        )
     found = [task for task, _ in read_tasks(wanted, Path.cwd())]
     terms = Terms(base=base.value, network=network.value)
     reports = run_sync(_verify_all(found, provider, terms, at_once, as_json))

@@ -12,6 +12,21 @@ if TYPE_CHECKING:
     from training_gym.spec.sandboxes import ExecRequest, ExecResult, SandboxSpec
 
 TIMED_OUT = 124
+_OPTIONS = {
+    "Resources.cpus": "--cpus",
+    "Resources.memory_mb": "--memory",
+    "Resources.disk_mb": "--disk",
+    "Resources.processes": "--processes",
+    "Network.allowed_hosts": "--allow",
+    "DockerfileImage.context": "--dockerfile",
+    "OciImage.reference": "--image",
+    "FolderImage.path": "--image",
+    "Mount.source": "--mount",
+    "Mount.target": "--mount",
+    "SandboxSpec.env": "--env",
+    "ExecRequest.timeout_s": "--timeout",
+    "ExecRequest.argv": "-- CMD",
+}
 
 
 def run(
@@ -69,23 +84,25 @@ def run(
     import sys
 
     from training_gym.cli.sandbox.words import image_of, mount_of, pair_of
+    from training_gym.cli.wording import options_named
     from training_gym.sandboxes.registry import find
     from training_gym.spec.bridge import run_sync
     from training_gym.spec.sandboxes import ExecRequest, Network, Resources, SandboxSpec
 
-    spec = SandboxSpec(
-        image=image_of(image, dockerfile),
-        resources=Resources(cpus=cpus, memory_mb=memory, disk_mb=disk, processes=processes),
-        network=Network(
-            mode="public" if public else "allowlist" if allow else "none",
-            allowed_hosts=tuple(allow or ()),
-        ),
-        mounts=tuple(mount_of(text) for text in mount or ()),
-        env=dict(pair_of(text) for text in env or ()),
-        user="root" if root else "user",
-    )
     given = sys.stdin.buffer.read() if stdin else b""
-    request = ExecRequest(argv=tuple(command), stdin=given, timeout_s=timeout)
+    with options_named(_OPTIONS):
+        spec = SandboxSpec(
+            image=image_of(image, dockerfile),
+            resources=Resources(cpus=cpus, memory_mb=memory, disk_mb=disk, processes=processes),
+            network=Network(
+                mode="public" if public else "allowlist" if allow else "none",
+                allowed_hosts=tuple(allow or ()),
+            ),
+            mounts=tuple(mount_of(text) for text in mount or ()),
+            env=dict(pair_of(text) for text in env or ()),
+            user="root" if root else "user",
+        )
+        request = ExecRequest(argv=tuple(command), stdin=given, timeout_s=timeout)
     result = run_sync(_run(find(provider), spec, request, as_json=as_json))
     if as_json:
         _emit(result)

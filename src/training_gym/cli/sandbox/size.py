@@ -13,6 +13,24 @@ if TYPE_CHECKING:
     from training_gym.sandboxes.step import Step, StepRow
 
 
+_OPTIONS = {
+    "Demand.episodes": "--episodes",
+    "Demand.hold_s": "--hold-time",
+    "Demand.start_s": "--start-time",
+    "Demand.failure_s": "--failure-time",
+    "Demand.failure": "--failure",
+    "Demand.death": "--death",
+    "Demand.refill_s": "--refill-time",
+    "Demand.create_limit_per_s": "--create-limit",
+    "Demand.blocking": "--blocking",
+    "Step.rollouts": "--rollouts",
+    "Step.longest_s": "--hold-time",
+    "Step.start_s": "--start-time",
+    "Step.death": "--death",
+    "Step.create_limit_per_s": "--create-limit",
+}
+
+
 def size(
     episodes: Annotated[
         int, typer.Option(min=1, help="Episodes in flight, each holding a sandbox.")
@@ -66,24 +84,28 @@ def size(
     0.3 of it as median, with 1 % deaths and 40 creations a second unless told otherwise.
     """
     from training_gym.cli import output
+    from training_gym.cli.wording import options_named
     from training_gym.sandboxes.demand import Demand, explanation
     from training_gym.sandboxes.demand import size as answer_of
 
-    demand = Demand(
-        episodes=episodes,
-        hold_s=hold_time,
-        start_s=start_time,
-        failure=failure,
-        failure_s=failure_time,
-        death=death,
-        refill_s=refill_time,
-        create_limit_per_s=create_limit,
-        blocking=_blocking(blocking, idle_cost, blocked_cost),
-    )
-    answer = answer_of(demand)
-    burst = None if first_action is None else _burst(demand, first_action)
-    graders = None if grader_rate is None else _graders(grader_rate, grader_time, demand.blocking)
-    step = None if rollouts is None else _step(demand, rollouts)
+    with options_named(_OPTIONS):
+        demand = Demand(
+            episodes=episodes,
+            hold_s=hold_time,
+            start_s=start_time,
+            failure=failure,
+            failure_s=failure_time,
+            death=death,
+            refill_s=refill_time,
+            create_limit_per_s=create_limit,
+            blocking=_blocking(blocking, idle_cost, blocked_cost),
+        )
+        answer = answer_of(demand)
+        burst = None if first_action is None else _burst(demand, first_action)
+        graders = (
+            None if grader_rate is None else _graders(grader_rate, grader_time, demand.blocking)
+        )
+        step = None if rollouts is None else _step(demand, rollouts)
     rows = [] if step is None else _table(step)
     if as_json:
         output.emit(

@@ -50,6 +50,8 @@ def export(
     if as_json:
         output.emit("export/1", run_id=run, format=chosen, files=[str(file) for file in files])
         return
+    if not files:
+        output.say(f"{run} has nothing that could be written as {chosen}")
     for file in files:
         output.data(str(file))
 

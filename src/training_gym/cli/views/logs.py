@@ -62,5 +62,7 @@ def logs(
     for line in page.lines:
         mark = "" if line.level == "info" else f"{line.level.upper()} "
         output.data(f"{moment(line.time)} {line.source} {mark}{line.text.rstrip()}")
+    if not page.lines and not page.older:
+        output.say("no lines are like that")
     if page.older:
         output.say(f"older lines: --since {page.older}")

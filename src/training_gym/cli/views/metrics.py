@@ -41,6 +41,8 @@ def metrics(
             ["metric", "points", "newest", "at batch"],
             [(metric.name, metric.count, metric.last, metric.last_batch) for metric in known],
         )
+        if not known:
+            output.say(f"{run} has recorded no metrics")
         return
     query = SeriesQuery.read(
         {"names": name or ["*"], "x": x, "start": start, "stop": stop, "max_points": points}
@@ -51,8 +53,8 @@ def metrics(
             emit_value("metrics/1", curve)
         return
     if not curves:
-        names = [metric.name for metric in known]
-        output.say(f"no metric is called {' or '.join(name or ())}; there are: {', '.join(names)}")
+        names = ", ".join(metric.name for metric in known) or "none"
+        output.say(f"no metric is called {' or '.join(name or ())}; there are: {names}")
     for curve in curves:
         low = curve.low or curve.mean
         high = curve.high or curve.mean

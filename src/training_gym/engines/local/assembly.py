@@ -18,13 +18,13 @@ from training_gym.engines.local.groups import training_sampling
 from training_gym.engines.local.guard import MemoryGuard
 from training_gym.engines.local.imitation import ImitationLearner
 from training_gym.engines.local.learning import PolicyLearner
-from training_gym.engines.local.loop import Learner, Loop, WeightsKind, read_progress
+from training_gym.engines.local.loop import Learner, Loop, read_progress
 from training_gym.engines.local.meters import meter_of
 from training_gym.engines.local.network import Network
 from training_gym.engines.local.parallel.ranks import Rank
 from training_gym.engines.local.parallel.spread import SpreadSampler
 from training_gym.engines.local.parallel.team import Team
-from training_gym.engines.local.preparation import prepare_torch, write_texts
+from training_gym.engines.local.preparation import prepare_torch, prompt_tokens, write_texts
 from training_gym.engines.local.reports import Reports
 from training_gym.engines.local.requests import Requests
 from training_gym.engines.local.state import Progress
@@ -98,7 +98,7 @@ class Assembly:
             evaluations=Evaluations(suites, self.recorder),
             recorder=self.recorder,
             requests=self.requests,
-            weights_kind=self._weights_kind,
+            weights_kind="full" if self.recipe.adapter is None else "adapter",
             base_sha256=lambda: base_sha256(source) if self.recipe.adapter else None,
             failures=self._failures,
             start_cold=self.sampler.forget,
@@ -112,10 +112,6 @@ class Assembly:
         await self._stack.aclose()
         self.compute.close()
         self.activity.close()
-
-    @property
-    def _weights_kind(self) -> WeightsKind:
-        return "adapter" if self.recipe.adapter is not None else "full"
 
     def _model_folder(self) -> Path:
         return catalogue.resolve(self.spec.model, say=self.recorder.log)
@@ -245,7 +241,7 @@ class Assembly:
             self.recipe.max_prompt_tokens or self.plan.max_sequence_tokens,
             self.plan.max_sequence_tokens - 1,
         )
-        kept, dropped = data.drop_long(found.tasks, self._prompt_tokens, limit)
+        kept, dropped = data.drop_long(found.tasks, prompt_tokens(self.codec), limit)
         self.recorder.event(
             "tasks_loaded",
             side=side,
@@ -255,11 +251,6 @@ class Assembly:
             report=found.report.changed(too_long=dropped).model_dump(),
         )
         return kept
-
-    def _prompt_tokens(self, task: Task) -> int:
-        if isinstance(task.prompt, str):
-            return len(self.codec.begin()) + len(self.codec.encode(task.prompt))
-        return len(self.codec.encode(self.codec.render(task.prompt)))
 
     def _runner(self, environment: Code | None) -> EpisodeRunner:
         recipe = self.recipe

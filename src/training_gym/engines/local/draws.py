@@ -58,9 +58,10 @@ def draw(logits: torch.Tensor, draws: Sequence[Draw]) -> tuple[list[int], list[f
     unchanged distribution. `logits` are overwritten: rows of a vocabulary's length are passed over
     as rarely as can be, and none is allocated.
     """
-    for row, wish in enumerate(draws):
-        if wish.banned:
-            logits[row, list(wish.banned)] = float("-inf")
+    banned = [(row, token) for row, wish in enumerate(draws) for token in wish.banned]
+    if banned:
+        rows, columns = torch.tensor(banned, device=logits.device).T
+        logits[rows, columns] = float("-inf")
     temperatures = torch.tensor(
         [wish.sampling.temperature or 1.0 for wish in draws], device=logits.device
     )

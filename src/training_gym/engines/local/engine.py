@@ -31,6 +31,8 @@ ENVIRONMENT = {
     "HF_HUB_DISABLE_TELEMETRY": "1",
     # Threads that wait for each other by spinning lose whole time slices as soon as anything else
     # runs on the machine: with two busy neighbours on two cores sampling is several times slower.
+    # What is busy in an hour cannot be seen at the start, so this is the default; who knows that
+    # the cores are the run's own says so with `spin_threads`.
     "GOMP_SPINCOUNT": "1000",
     # Large arrays come and go with every layer. In pages of 4 KiB each of them is slowly mapped
     # anew; huge pages cost a tenth of that.
@@ -59,7 +61,7 @@ class LocalEngine:
             run_id=run_id,
             attempt=attempt,
             groups=(NodeGroup(command=("{python}", "-m", "training_gym.engines.local.inside")),),
-            env=ENVIRONMENT,
+            env=_environment(plan),
             secrets=plan.run.secrets,
             taps=self.taps(plan),
             signals={
@@ -75,6 +77,12 @@ class LocalEngine:
     def taps(self, plan: Plan) -> tuple[Tap, ...]:
         """The engine writes records itself; what it prints becomes logs."""
         return (Tap(source="stdout"), Tap(source="stderr"))
+
+
+def _environment(plan: Plan) -> dict[str, str]:
+    if not plan.run.recipe.engine.spin_threads:
+        return ENVIRONMENT
+    return {name: value for name, value in ENVIRONMENT.items() if name != "GOMP_SPINCOUNT"}
 
 
 def _supervised(run: RunSpec) -> Iterator[Support]:

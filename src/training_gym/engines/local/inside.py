@@ -7,6 +7,7 @@ and the attempt's number in the environment.
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import sys
 from pathlib import Path
@@ -43,6 +44,7 @@ async def _train(run: RunDirectory, attempt: int) -> dict[str, Any]:
     requests.listen()
     with Recorder(run, writer="engine", attempt=attempt) as recorder:
         async with assemble(plan, run, recorder, requests) as loop:
+            gc.freeze()  # else each full collection walks through all of torch, time and again
             return await loop.run()
 
 

@@ -117,6 +117,8 @@ class PolicyLearner:
         self, groups: Sequence[Group], progress: Progress
     ) -> tuple[Progress, dict[str, float]]:
         """Every update the recipe makes from one batch; the metrics of all of them as one."""
+        if not self._recipe.max_staleness:
+            await self._sampler.forget()  # no answer is open, and after the update none of it holds
         credited = await self._compute.run(self._credited, groups)
         passes = 1 if isinstance(self._algorithm, Distill) else self._algorithm.passes
         parts = _minibatches(credited, self._recipe.optimizer_steps_per_batch)

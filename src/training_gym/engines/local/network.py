@@ -16,11 +16,11 @@ from typing import Any
 
 import torch
 
-from training_gym.engines.local import attention, fused, recurrence
+from training_gym.engines.local import attention, fused, parity, recurrence
 from training_gym.engines.local.attention import Layout, PackedLayout, Segment, SlotLayout
-from training_gym.engines.local.cache import SlotCache
 from training_gym.engines.local.decoding import Decoder, is_plain
 from training_gym.engines.local.head import chunked_logprobs
+from training_gym.engines.local.projection import Projection, is_projectable
 from training_gym.engines.local.routing import BASE, Router, routing
 from training_gym.engines.local.whole import hidden_whole
 from training_gym.models.weights.adapters import adapter_names
@@ -58,9 +58,12 @@ class Network:
         """The adapter this network is a view of; None: whatever the model has active."""
         self._router: Router | None = None
         self._decoder: Decoder | None = None
+        self._projection: Projection | None = None
         if autocast is None and is_plain(self._causal_lm):
             self._decoder = Decoder(self._causal_lm)
             fused.install(self._causal_lm)
+            if is_projectable(self._head):
+                self._projection = Projection(self._head)
 
     @property
     def parts(self) -> tuple[torch.nn.Module, torch.nn.Module]:
@@ -141,7 +144,7 @@ class Network:
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Logits (n, vocabulary) in float32 of hidden states (n, hidden)."""
         with self._precision():
-            logits: torch.Tensor = self._head(hidden).float()
+            logits: torch.Tensor = (self._projection or self._head)(hidden).float()
         if self._softcap is not None:
             logits = torch.tanh(logits / self._softcap) * self._softcap
         return logits
@@ -159,6 +162,8 @@ class Network:
         """Give back the memory of what decoding keeps beside the weights, before they change."""
         if self._decoder is not None:
             self._decoder.release()
+        if self._projection is not None:
+            self._projection.release()
 
     @torch.no_grad()
     def score(self, ids: Sequence[int], *, chunk: int = 512) -> list[float]:
@@ -216,7 +221,7 @@ class Network:
             tolerance = PARITY_TOLERANCE if exact else HALF_TOLERANCE
             difference, why = self._difference(ids, expected, tolerance)
             if why and self._decoder is not None:
-                self._decoder = None
+                self._decoder = self._projection = None
                 fused.remove(self._causal_lm)
                 difference, why = self._difference(ids, expected, tolerance)
             if why and self.packs:
@@ -241,7 +246,7 @@ class Network:
     ) -> tuple[float, str]:
         """The largest one from `expected`, and what is wrong with it; an empty text: nothing."""
         try:
-            ours = [self._packed_logprobs(ids), self._cached_logprobs(ids)]
+            ours = [parity.packed_logprobs(self, ids), parity.cached_logprobs(self, ids)]
         except (TypeError, AttributeError, NotImplementedError, KeyError, ValueError) as error:
             return float("nan"), f"its layers do not take a layout ({error})"
         difference = max(float((found - expected).abs().max()) for found in ours)
@@ -253,7 +258,7 @@ class Network:
         """Compute sequences whole from now on."""
         self.packs = False
         self.is_stateful = False
-        self._decoder = None
+        self._decoder = self._projection = None
         self._causal_lm.set_attn_implementation(self._own_attention)
         kind = self._causal_lm.config.model_type
         print(  # noqa: T201 - becomes a log record
@@ -282,28 +287,3 @@ class Network:
             )
         logprobs: torch.Tensor = logits.float().log_softmax(-1)
         return logprobs
-
-    def _packed_logprobs(self, ids: torch.Tensor) -> torch.Tensor:
-        """Six tokens that two segments continue: three others, and the rest."""
-        packed = torch.cat([ids[:6], ids[:3], ids[6:]])
-        positions = torch.tensor([*range(6), 6, 7, 8, *range(6, 12)], device=self.device)
-        layout = PackedLayout((Segment(0, 6), Segment(6, 3, (0,), 6), Segment(9, 6, (0,), 6)))
-        logprobs = self.logits(self.hidden(packed, positions, layout)).log_softmax(-1)
-        return torch.cat([logprobs[:6], logprobs[9:]])
-
-    def _cached_logprobs(self, ids: torch.Tensor) -> torch.Tensor:
-        """Ten tokens at once, then two steps, in one of two rows of different lengths."""
-        cache = SlotCache(2)
-        cache.reserve(len(ids))
-        passes = (((10, 4), (0, 0)), ((1, 1), (10, 4)), ((1, 1), (11, 5)))
-        found = []
-        for lengths, starts in passes:
-            spans = [range(start, start + n) for start, n in zip(starts, lengths, strict=True)]
-            positions = torch.tensor([p for span in spans for p in span], device=self.device)
-            layout = SlotLayout(cache, rows=(0, 1), lengths=lengths, starts=starts)
-            if layout.is_decode:
-                logits = self.next_logits(ids[positions], positions, layout)
-            else:
-                logits = self.logits(self.hidden(ids[positions], positions, layout))
-            found.append(logits.log_softmax(-1)[: lengths[0]])
-        return torch.cat(found)

@@ -13,9 +13,14 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import torch
+import torch.nn.functional as F
 
 ROWS_HINT = 32
 """How many rows the arrangement is chosen for; others are computed in it, too."""
+
+SMALLEST_PACKED = 1 << 17
+"""Entries of the smallest weight worth it. Smaller ones lie in the processor's nearest caches, and
+a plain product with 32 rows takes 15 to 35 µs, where a call of the other kernel takes 60 to 75."""
 
 _OPS: Any = torch.ops.mkldnn
 
@@ -37,13 +42,18 @@ class PackedLinear:
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
         """Copy `weight` (outputs, inputs); `bias` (outputs,) is used as it is."""
-        self._weight = _OPS._reorder_linear_weight(weight.detach().contiguous(), ROWS_HINT)
+        weight = weight.detach()
+        self._plain = weight.numel() < SMALLEST_PACKED
+        self._weight = weight.T.contiguous() if self._plain else _packed(weight)
         self._bias = None if bias is None else bias.detach()
 
     def __call__(
         self, x: torch.Tensor, activation: Literal["none", "swish"] = "none"
     ) -> torch.Tensor:
         """The product, through the activation."""
+        if self._plain:
+            product = self._product(x)
+            return product if activation == "none" else F.silu(product, inplace=True)
         result: torch.Tensor = _OPS._linear_pointwise(
             x, self._weight, self._bias, activation, [], ""
         )
@@ -51,14 +61,26 @@ class PackedLinear:
 
     def plus(self, x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         """The product plus `other`, of the result's shape."""
-        return self._with(x, other, "add")
+        if self._plain and self._bias is None:
+            return torch.addmm(other, x, self._weight)
+        return self._product(x).add_(other) if self._plain else self._with(x, other, "add")
 
     def times(self, x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         """The product times `other`, entry by entry."""
-        return self._with(x, other, "mul")
+        return self._product(x).mul_(other) if self._plain else self._with(x, other, "mul")
+
+    def _product(self, x: torch.Tensor) -> torch.Tensor:
+        if self._bias is None:
+            return x @ self._weight
+        return torch.addmm(self._bias, x, self._weight)
 
     def _with(self, x: torch.Tensor, other: torch.Tensor, operation: str) -> torch.Tensor:
         result: torch.Tensor = _OPS._linear_pointwise.binary(
             x, other, self._weight, self._bias, operation
         )
         return result
+
+
+def _packed(weight: torch.Tensor) -> torch.Tensor:
+    result: torch.Tensor = _OPS._reorder_linear_weight(weight.contiguous(), ROWS_HINT)
+    return result

@@ -11,6 +11,7 @@ from training_gym.records.run_directory import RunDirectory
 from training_gym.records.vocabulary import write_vocabulary
 from training_gym.spec.errors import RecordsError
 from training_gym.spec.plan import Plan
+from training_gym.spec.tasks import Task
 from training_gym.spec.text import TextCodec
 
 
@@ -24,6 +25,17 @@ def prepare_torch(plan: Plan) -> None:
         torch.use_deterministic_algorithms(True)
         # Otherwise every new tensor is filled with NaN first, which costs and proves nothing here.
         vars(torch.utils)["deterministic"].fill_uninitialized_memory = False
+
+
+def prompt_tokens(codec: TextCodec) -> Callable[[Task], int]:
+    """How many tokens a task's prompt takes, as text or as messages in the model's template."""
+
+    def count(task: Task) -> int:
+        if isinstance(task.prompt, str):
+            return len(codec.begin()) + len(codec.encode(task.prompt))
+        return len(codec.encode(codec.render(task.prompt)))
+
+    return count
 
 
 def write_texts(

@@ -75,12 +75,7 @@ class Rows:
         now: list[Request] = []
         for request in entering:
             _, held = self.table.best_prefix(request.prompt, request.adapter)
-            coming = (
-                self.table.reusable(other.prompt[:-1], request.prompt)
-                for other in now
-                if other.adapter == request.adapter
-            )
-            if max(coming, default=0) > held:
+            if held < len(request.prompt) - 1 and self._coming(request, now) > held:
                 later.append(request)  # what it shares is about to be computed
                 continue
             self._reserve(request)
@@ -91,6 +86,15 @@ class Rows:
         for request in now:
             self.table.mark(request.row)
         return later
+
+    def _coming(self, request: Request, others: Sequence[Request]) -> int:
+        """How much of the request's prompt will be held once the others' prompts are computed."""
+        shared = (
+            self.table.reusable(other.prompt[:-1], request.prompt)
+            for other in others
+            if other.adapter == request.adapter
+        )
+        return max(shared, default=0)
 
     def _reserve(self, request: Request) -> None:
         assert request.sampling.max_tokens is not None

@@ -14,16 +14,15 @@ from training_gym.algorithms.losses import token_weights
 from training_gym.engines.local.columns import tapped
 from training_gym.engines.local.companions import (
     Companions,
-    put_back,
     score_trajectories,
-    unweighted_micro_batches,
 )
 from training_gym.engines.local.guard import MemoryGuard
-from training_gym.engines.local.head import chunked_backward, chunked_logprobs
+from training_gym.engines.local.head import chunked_backward
 from training_gym.engines.local.measures import Learned
 from training_gym.engines.local.network import Network
 from training_gym.engines.local.objectives import columns_before_training, objective_for
 from training_gym.engines.local.optimizer import Optimizer
+from training_gym.engines.local.own_columns import own_columns
 from training_gym.engines.local.packing import (
     MicroBatch,
     Row,
@@ -33,8 +32,7 @@ from training_gym.engines.local.packing import (
 )
 from training_gym.engines.local.parallel.replicas import Alone, Replicas, share, weightless
 from training_gym.engines.local.parts import Part, Parts, Taken
-from training_gym.engines.local.value_head import ValueHead
-from training_gym.spec.algorithms import PPO
+from training_gym.engines.local.value_head import with_optimizer
 from training_gym.spec.engine import Column, TrainingBatch
 from training_gym.spec.episodes import Trajectory
 from training_gym.spec.errors import CheckpointError
@@ -70,16 +68,7 @@ class LocalTrainer:
         self._companions = companions or Companions()
         self._replicas = replicas or Alone()
         self.optimizer = Optimizer(network.trainable(), recipe.optimizer, total_steps)
-        self.value_head: ValueHead | None = None
-        self.value_optimizer: Optimizer | None = None
-        if isinstance(recipe.algorithm, PPO):
-            hidden_size: int = network.model.config.get_text_config().hidden_size
-            self.value_head = ValueHead(hidden_size, network.device)
-            settings = recipe.optimizer.changed(
-                learning_rate=recipe.algorithm.value_learning_rate, weight_decay=0.0
-            )
-            parameters = list(self.value_head.named_parameters())
-            self.value_optimizer = Optimizer(parameters, settings, total_steps)
+        self.value_head, self.value_optimizer = with_optimizer(network, recipe, total_steps)
         self._objective = objective_for(
             recipe, value_head=self.value_head, teacher=self._companions.reference
         )
@@ -118,7 +107,15 @@ class LocalTrainer:
                 token_budget=self._token_budget,
                 chunk=self._chunk,
             )
-        found |= self._own_columns(trajectories)
+        found |= own_columns(
+            self._network,
+            trajectories,
+            columns=self.columns,
+            value_head=self.value_head,
+            temperature=self._objective.temperature,
+            token_budget=self._token_budget,
+            chunk=self._chunk,
+        )
         return {name: tuple(map(tuple, rows)) for name, rows in found.items()}
 
     def step(self, batch: TrainingBatch) -> dict[str, float]:
@@ -243,27 +240,6 @@ class LocalTrainer:
         if self._replicas.rank < len(states):
             torch.set_rng_state(states[self._replicas.rank])
 
-    @torch.no_grad()
-    def _own_columns(self, trajectories: Sequence[Trajectory]) -> dict[Column, list[list[float]]]:
-        """What the policy itself and its value head say, in one pass over the batch."""
-        own: tuple[Column, ...] = ("old_logprobs", "values")
-        found: dict[Column, list[list[float]]] = {
-            name: [[0.0] * len(trajectory.token_ids) for trajectory in trajectories]
-            for name in own
-            if name in self.columns
-        }
-        if not found:
-            return {}
-        network = self._network
-        for micro in unweighted_micro_batches(trajectories, self._token_budget, network.device):
-            hidden = network.hidden(micro.ids, micro.positions, micro.layout)
-            hidden = hidden.index_select(0, micro.sources)
-            if "old_logprobs" in found:
-                put_back(found["old_logprobs"], micro, self._logprobs(hidden, micro.targets))
-            if self.value_head is not None:
-                put_back(found["values"], micro, self.value_head(hidden))
-        return found
-
     def _rows(self, batch: TrainingBatch) -> list[Row]:
         weights = token_weights(
             [trajectory.loss_mask for trajectory in batch.trajectories],
@@ -317,12 +293,3 @@ class LocalTrainer:
             "target_tokens": float(len(logprobs)),
             **self._objective.measure(micro, logprobs),
         }
-
-    def _logprobs(self, hidden: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        return chunked_logprobs(
-            self._network,
-            hidden,
-            targets,
-            temperature=self._objective.temperature,
-            chunk=self._chunk,
-        )

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import torch
 
+from training_gym.engines.local.network import Network
+from training_gym.engines.local.optimizer import Optimizer
+from training_gym.spec.algorithms import PPO
+from training_gym.spec.recipe import Recipe
+
 
 class ValueHead(torch.nn.Module):
     """One linear layer on the last hidden state; starts at zero, so every state is worth 0."""
@@ -25,3 +30,17 @@ def with_scaled_gradient(hidden: torch.Tensor, scale: float) -> torch.Tensor:
     """The same numbers; their gradient arrives multiplied by `scale`."""
     held = hidden.detach()
     return held if scale == 0 else held + scale * (hidden - held)
+
+
+def with_optimizer(
+    network: Network, recipe: Recipe, total_steps: int
+) -> tuple[ValueHead | None, Optimizer | None]:
+    """A value head for the network and what trains it, where the algorithm has one (PPO)."""
+    if not isinstance(recipe.algorithm, PPO):
+        return None, None
+    hidden_size: int = network.model.config.get_text_config().hidden_size
+    head = ValueHead(hidden_size, network.device)
+    settings = recipe.optimizer.changed(
+        learning_rate=recipe.algorithm.value_learning_rate, weight_decay=0.0
+    )
+    return head, Optimizer(list(head.named_parameters()), settings, total_steps)

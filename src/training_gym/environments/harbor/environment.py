@@ -11,6 +11,7 @@ from training_gym.data.harbor import HarborTask
 from training_gym.data.harbor.config import Step
 from training_gym.data.harbor.source import folder_of
 from training_gym.environments.harbor.build import BuiltEnvironment
+from training_gym.environments.harbor.stage import WARM, Stage
 from training_gym.environments.harbor.terms import Terms
 from training_gym.environments.harbor.trial import TrialReport, Worker, run_trial
 from training_gym.environments.harness import HarnessEnvironment
@@ -30,7 +31,8 @@ _WORKBENCH = tuple(Code.of(tool) for tool in (shell, read_file, write_file))
 class HarborEnvironment(Settings):
     """Plays the tasks of a `HarborDataset`, step by step, and takes its verifier's reward.
 
-    The verifier runs in a fork of the sandbox, or in one of its own with the declared artifacts, so
+    A task's environment is built once, and sandboxes of it are kept warm while it is played. The
+    verifier runs in a fork of the sandbox, or in one of its own with the declared artifacts, so
     that nothing the agent left running can reach it. A verifier that says no reward leaves the
     episode without a score.
     """
@@ -46,32 +48,33 @@ class HarborEnvironment(Settings):
     root: str = "."
     """Folder that the dataset's paths are relative to; in a job that is the run's source."""
 
-    _provider: Any = PrivateAttr(None)
+    _stage: Any = PrivateAttr(None)
 
     async def run(self, task: Task, policy: Policy, ctx: Context) -> Outcome:
-        """Build the task's sandbox, let the agent work in it, verify."""
+        """Take a sandbox of the task's, let the agent work in it, verify."""
         found = folder_of(task, self.root)
         worker = self._worker(task, found, policy, ctx)
-        report = await run_trial(self._here(), found, worker, self.terms)
+        report = await run_trial(self._ready(), found, worker, self.terms)
         return _outcome(report)
 
     async def aclose(self) -> None:
         """End what is left of its sandboxes."""
-        provider, self._provider = self._provider, None
-        if provider is not None:
-            await provider.close()
+        stage, self._stage = self._stage, None
+        if stage is not None:
+            await stage.close()
+            await stage.provider.close()
 
     def using(self, provider: SandboxProvider) -> HarborEnvironment:
         """A copy that works in another's sandboxes and ends them with itself."""
         copy = self.changed()
-        copy._provider = provider
+        copy._stage = Stage(provider, warm=WARM)
         return copy
 
-    def _here(self) -> SandboxProvider:
-        if self._provider is None:
-            self._provider = registry.find(self.provider)
-        provider: SandboxProvider = self._provider
-        return provider
+    def _ready(self) -> Stage:
+        if self._stage is None:
+            self._stage = Stage(registry.find(self.provider), warm=WARM)
+        stage: Stage = self._stage
+        return stage
 
     def _worker(self, task: Task, found: HarborTask, policy: Policy, ctx: Context) -> Worker:
         async def work(

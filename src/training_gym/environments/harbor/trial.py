@@ -17,7 +17,8 @@ from typing import Literal
 from training_gym.data.harbor import HarborTask
 from training_gym.data.harbor.config import Healthcheck, Step
 from training_gym.environments.harbor.artifacts import carry_artifacts
-from training_gym.environments.harbor.build import BuiltEnvironment, build_environment
+from training_gym.environments.harbor.build import BuiltEnvironment
+from training_gym.environments.harbor.stage import Stage
 from training_gym.environments.harbor.terms import (
     Terms,
     check_services,
@@ -33,7 +34,6 @@ from training_gym.spec.sandboxes import (
     ExecRequest,
     ExecResult,
     Sandbox,
-    SandboxProvider,
     SandboxSpec,
 )
 from training_gym.spec.settings import Settings
@@ -69,29 +69,20 @@ class TrialReport(Settings):
         return VerifierResult(rewards=self.rewards).value
 
 
-async def run_trial(
-    provider: SandboxProvider, task: HarborTask, worker: Worker, terms: Terms
-) -> TrialReport:
+async def run_trial(stage: Stage, task: HarborTask, worker: Worker, terms: Terms) -> TrialReport:
     """Run all steps; raises `EnvironmentFailure` or `SandboxError` where that cannot be."""
     check_users(task)
     check_services(task)
-    trial = _Trial(provider, task, worker, terms)
-    try:
-        return await trial.run()
-    finally:
-        await trial.close()
+    return await _Trial(stage, task, worker, terms).run()
 
 
 class _Trial:
-    def __init__(
-        self, provider: SandboxProvider, task: HarborTask, worker: Worker, terms: Terms
-    ) -> None:
-        self._provider = provider
+    def __init__(self, stage: Stage, task: HarborTask, worker: Worker, terms: Terms) -> None:
+        self._stage = stage
         self._task = task
         self._worker = worker
         self._terms = terms
         self._notes = notes_of(task)
-        self._built: dict[str, BuiltEnvironment] = {}
 
     async def run(self) -> TrialReport:
         """The steps in order, until one falls short."""
@@ -113,12 +104,6 @@ class _Trial:
         return TrialReport(
             rewards=rewards, steps=tuple(reports), stopped_at=stopped_at, notes=notes
         )
-
-    async def close(self) -> None:
-        """Free the images that were made for it."""
-        for built in self._built.values():
-            if built.snapshot is not None:
-                await self._provider.delete_snapshot(built.snapshot)
 
     async def _step(
         self, sandbox: Sandbox, built: BuiltEnvironment, step: Step | None
@@ -193,21 +178,18 @@ class _Trial:
             own = task.verifier_image(step)
             folder = own or folder
             docker_image = config.docker_image or (None if own else docker_image)
-        resources = resources_of(config, self._provider)
-        network = network_of(config, self._provider, self._terms)
-        key = f"{folder} {docker_image}"
-        if key not in self._built:
-            self._built[key] = await build_environment(
-                self._provider,
-                folder,
-                docker_image=docker_image,
-                base=self._terms.base,
-                network=network,
-                resources=resources,
-                timeout_s=config.build_timeout_sec,
-            )
-            self._notes += self._built[key].notes
-        built = self._built[key]
+        provider = self._stage.provider
+        resources = resources_of(config, provider)
+        network = network_of(config, provider, self._terms)
+        built = await self._stage.environment(
+            folder,
+            docker_image=docker_image,
+            base=self._terms.base,
+            network=network,
+            resources=resources,
+            timeout_s=config.build_timeout_sec,
+        )
+        self._notes += built.notes
         workdir = config.workdir or built.workdir
         spec = SandboxSpec(
             image=built.image,
@@ -217,7 +199,7 @@ class _Trial:
             user="root",
             tags={"purpose": "harbor"},
         )
-        async with await self._provider.create(spec) as sandbox:
+        async with self._stage.sandbox(spec) as sandbox:
             folders = ("/logs/agent", "/logs/verifier", "/logs/artifacts", "/tests", workdir)
             made = await sandbox.exec(
                 ExecRequest(argv=("mkdir", "-p", *folders), cwd="/", timeout_s=60)

@@ -11,6 +11,7 @@ from training_gym.data.harbor.config import Step
 from training_gym.data.harbor.folder import newer_than_known
 from training_gym.data.harbor.ignore import TaskIgnore
 from training_gym.environments.harbor.build import BuiltEnvironment
+from training_gym.environments.harbor.stage import Stage
 from training_gym.environments.harbor.terms import Terms, resolved
 from training_gym.environments.harbor.trial import TrialReport, Worker, run_trial
 from training_gym.rewards.graders.harbor import put_folder
@@ -52,9 +53,10 @@ async def verify_task(provider: SandboxProvider, task: HarborTask, terms: Terms)
         finding, reason = "no_solution", "there is no solution/solve.sh"
         fix = "add the reference solution"
     else:
+        stage = Stage(provider)
         try:
-            solution = await run_trial(provider, task, reference(task, terms), terms)
-            nothing = await run_trial(provider, task, idle, terms)
+            solution = await run_trial(stage, task, reference(task, terms), terms)
+            nothing = await run_trial(stage, task, idle, terms)
             finding, reason = judge(solution, nothing)
             fix = _FIXES[finding]
         except (EnvironmentFailure, SandboxError) as error:
@@ -62,6 +64,8 @@ async def verify_task(provider: SandboxProvider, task: HarborTask, terms: Terms)
         except TimeoutError:
             finding, reason = "not_run", "building the environment took longer than it may"
             fix = "raise [environment] build_timeout_sec"
+        finally:
+            await stage.close()
     notes = [note for trial in (solution, nothing) if trial is not None for note in trial.notes]
     if newer_than_known(task.config):
         notes.append(f"schema {task.config.schema_version} is newer than 1.4")

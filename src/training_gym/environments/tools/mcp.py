@@ -15,6 +15,9 @@ from training_gym.spec.errors import EnvironmentFailure
 from training_gym.spec.messages import ToolSpec
 from training_gym.spec.settings import Settings
 
+_ALIVE_S = 5.0
+"""Until a server that does not answer after a failed call counts as dead."""
+
 
 class McpServer(Settings):
     """A server that is started for each episode, or one that listens at an address."""
@@ -51,17 +54,20 @@ class McpServer(Settings):
                 fix="start it by hand with the same command, and see what it says",
             ) from error
         try:
-            yield McpSession(opened, self.include)
+            yield McpSession(opened, self.include, self.url or self.command[0])
         finally:
-            await client.__aexit__(None, None, None)
+            # One that died has failed its call already; it cannot fail at being ended, too.
+            with contextlib.suppress(Exception):
+                await client.__aexit__(None, None, None)
 
 
 class McpSession:
     """What one server offers."""
 
-    def __init__(self, client: Any, include: tuple[str, ...] | None) -> None:
-        """Made by `McpServer.session`."""
+    def __init__(self, client: Any, include: tuple[str, ...] | None, name: str) -> None:
+        """Made by `McpServer.session`; `name` is what its server is called in errors."""
         self._client = client
+        self._name = name
         self._include = include
 
     async def tools(self) -> list[ToolSpec]:
@@ -89,16 +95,31 @@ class McpSession:
         return [spec for spec in specs if spec.name in self._include]
 
     def caller(self, name: str) -> Callable[[dict[str, Any]], Awaitable[str]]:
-        """What calls the tool of that name."""
+        """What calls the tool of that name; raises `EnvironmentFailure` where the server died."""
 
         async def call(arguments: dict[str, Any]) -> str:
-            result = await self._client.call_tool(name, arguments)
+            try:
+                result = await self._client.call_tool(name, arguments)
+            except Exception as error:
+                await self._check_alive(error)
+                raise
             text = "\n".join(_content(part) for part in result.content)
             if result.is_error:
                 raise Mistake(text)
             return text
 
         return call
+
+    async def _check_alive(self, failed: Exception) -> None:
+        """A server that answers at all refused the call, which is the model's affair."""
+        try:
+            async with asyncio.timeout(_ALIVE_S):
+                await self._client.list_tools()
+        except Exception as error:  # boundary: it is dead in whatever way its transport is
+            raise EnvironmentFailure(
+                f"the MCP server {self._name!r} died in a call: {_words(failed)}",
+                fix="start it by hand, call that tool, and see what it says",
+            ) from error
 
 
 def _client(server: McpServer) -> Any:

@@ -61,6 +61,10 @@ class TokenizerCodec:
         self._template: str = _template_text(tokenizer.chat_template)
         self._writer = ChatTemplate(tokenizer)
         self._family = family_of(self._template)
+        literal = self._family.literal_arguments
+        self._literal_arguments: bool = (
+            "arguments is string" in self._template if literal is None else literal
+        )
         self._media = frozenset(
             kind for kind in ("image", "audio", "video") if f"'{kind}'" in self._template
         )
@@ -86,15 +90,10 @@ class TokenizerCodec:
         self._check_template(bool(tools))
         from jinja2 import TemplateError
 
-        literal = self._family.literal_arguments
-        if literal is None:
-            literal = "arguments is string" in self._template
+        literal, media = self._literal_arguments, self._media
         try:
             return self._writer.render(
-                [
-                    as_template_message(m, literal_arguments=literal, media=self._media)
-                    for m in messages
-                ],
+                [as_template_message(m, literal_arguments=literal, media=media) for m in messages],
                 [as_template_tool(tool) for tool in tools],
                 add_generation_prompt=add_generation_prompt,
             )

@@ -11,10 +11,12 @@ from collections.abc import Sized
 from typing import Any
 
 from training_gym.records.index.column_reading import column, lanes, shows
+from training_gym.records.index.cutting import known_cuts
 from training_gym.records.index.episode_rows import ROW, Policy, row_of
 from training_gym.records.index.run_values import RecordPage, RecordRow, RunRow
+from training_gym.records.index.span_blocks import newest_number, spans_after
 from training_gym.records.index.stream_values import Changes, MetricRecord
-from training_gym.records.index.timeline import span_row
+from training_gym.records.run_directory import RunDirectory
 from training_gym.spec.errors import RecordsError
 
 Marks = dict[str, int]
@@ -22,7 +24,12 @@ _RECORDS = ("events", "alerts", "evaluations", "annotations")
 
 
 def changes(
-    connection: sqlite3.Connection, row: RunRow, policy: Policy, cursor: str, limit: int
+    run: RunDirectory,
+    connection: sqlite3.Connection,
+    row: RunRow,
+    policy: Policy,
+    cursor: str,
+    limit: int,
 ) -> Changes:
     """Everything after the cursor, at most `limit` records of each kind."""
     epoch = _epoch(connection)
@@ -40,17 +47,9 @@ def changes(
             connection, f"{ROW} WHERE e.id > ? AND e.hidden = 0 ORDER BY e.id", "e", after, limit
         )
     ]
-    spans = [
-        span_row(found)
-        for found in _advance(
-            connection,
-            "SELECT id, lane, writer, name, start, stop, batch, attempt, fields FROM spans"
-            " WHERE id > ? AND hidden = 0 ORDER BY id",
-            "s",
-            after,
-            limit,
-        )
-    ]
+    spans, after["s"] = spans_after(
+        run, connection, after.get("s", 0), limit, known_cuts(connection)
+    )
     logs = _now(connection)["l"]
     num_logs, after["l"] = logs - after.get("l", 0), logs
     kinds: list[Sized] = [metrics, episodes, spans, *streams.values()]
@@ -143,7 +142,8 @@ def _epoch(connection: sqlite3.Connection) -> str:
 def _now(connection: sqlite3.Connection) -> Marks:
     """Marks behind everything there is."""
     marks = {f"m{lane.id}": lane.num_rows for lane in lanes(connection)}
-    for name, table in (("e", "episodes"), ("s", "spans"), ("l", "logs")):
+    marks["s"] = newest_number(connection)
+    for name, table in (("e", "episodes"), ("l", "logs")):
         marks[name] = connection.execute(f"SELECT coalesce(max(id), 0) FROM {table}").fetchone()[0]
     for stream, newest in connection.execute("SELECT stream, max(id) FROM records GROUP BY stream"):
         marks[stream] = newest

@@ -2,9 +2,9 @@
 
 A *lane* holds the metric records of one writer in one attempt, in the order of their rows. Each
 metric, and each thing an axis is made of, is a column of a lane, cut into chunks of 4,096 points;
-whole chunks carry minimum, maximum and mean of every 16 and every 256 points. New rows wait in
-`recent` until 512 of them can be folded into chunks at once, so that a live run does not rewrite a
-chunk of every metric at every step.
+whole chunks of a long column carry minimum, maximum and mean of every 16 and every 256 points. New
+rows wait in `recent` until 512 of them can be folded into chunks at once, so that a live run does
+not rewrite a chunk of every metric at every step.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from training_gym.records.index.metric_lines import MetricLine, metric_line
 from training_gym.records.index.rollups import rollups
 
 CHUNK = 4096
+EXACT_POINTS = 65_536
+"""Longer columns are drawn from rollups, which shorter ones therefore do not have."""
 FOLD_AT = 512
 """Rows that wait before they are folded."""
 AXES = ("~seq", "~time", "~batch", "~optimizer_step", "~policy_version", "~tokens")
@@ -219,22 +221,27 @@ def _append(
             data = array("d", last[4]) + data
     for start in range(0, len(data), CHUNK):
         rows, part = numbers[start : start + CHUNK], data[start : start + CHUNK]
-        by_256, by_16 = rollups(part) if len(part) == CHUNK else (None, None)
         connection.execute(
-            "INSERT OR REPLACE INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                lane,
-                name,
-                chunk,
-                len(part),
-                rows[0],
-                None if by_256 is None else by_256.tobytes(),
-                None if by_16 is None else by_16.tobytes(),
-                _stored_rows(rows),
-                part.tobytes(),
-            ),
+            "INSERT OR REPLACE INTO chunks VALUES (?, ?, ?, ?, ?, NULL, NULL, ?, ?)",
+            (lane, name, chunk, len(part), rows[0], _stored_rows(rows), part.tobytes()),
         )
         chunk += 1
+    if chunk * CHUNK > EXACT_POINTS:
+        _roll_up(connection, lane, name)
+
+
+def _roll_up(connection: sqlite3.Connection, lane: int, name: int) -> None:
+    """Give rollups to the whole chunks that have none."""
+    for chunk, data in connection.execute(
+        "SELECT number, data FROM chunks"
+        " WHERE name = ? AND lane = ? AND count = ? AND by_16 IS NULL",
+        (name, lane, CHUNK),
+    ).fetchall():
+        by_256, by_16 = rollups(array("d", data))
+        connection.execute(
+            "UPDATE chunks SET by_256 = ?, by_16 = ? WHERE name = ? AND lane = ? AND number = ?",
+            (by_256.tobytes(), by_16.tobytes(), name, lane, chunk),
+        )
 
 
 def _stored_rows(rows: Sequence[int]) -> bytes | None:

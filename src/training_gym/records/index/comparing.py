@@ -12,8 +12,15 @@ from training_gym.records.index.curves import curves, literal, newest
 from training_gym.records.index.evaluations import newest_of_each
 from training_gym.records.index.run_values import ComparedRun, RunRow
 from training_gym.records.index.series_values import SeriesQuery
+from training_gym.spec.errors import RecordsError
 
 MOST_RUNS = 50
+
+
+def require_comparable(run_ids: Sequence[str]) -> None:
+    """Raise `RecordsError` for no runs, or more than can be compared at once."""
+    if not 1 <= len(run_ids) <= MOST_RUNS:
+        raise RecordsError(f"{len(run_ids)} runs to compare", fix=f"name 1 to {MOST_RUNS} of them")
 
 
 def compared(

@@ -20,12 +20,10 @@ from training_gym.records.index.column_reading import (
     reduced,
     size_of,
 )
+from training_gym.records.index.columns import EXACT_POINTS
 from training_gym.records.index.headline import headline
 from training_gym.records.index.points import Points, chained, interleaved, thinned, within
 from training_gym.records.index.series_values import MetricName, Series, SeriesQuery
-
-EXACT_POINTS = 65_536
-"""Longer curves are drawn from rollups, where nothing of their lane is hidden."""
 
 
 def metric_names(connection: sqlite3.Connection) -> tuple[MetricName, ...]:

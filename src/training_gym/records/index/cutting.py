@@ -24,12 +24,14 @@ def hide(connection: sqlite3.Connection, streams: Mapping[str, Sequence[Any]]) -
     if not made:
         return
     newest = max(cut.attempt for cut in made)
-    new_cut = connection.execute("SELECT value FROM meta WHERE key = 'cuts'").fetchone()
-    if (new_cut[0] if new_cut else 0) != len(made):
+    known = connection.execute("SELECT value FROM meta WHERE key = 'cuts'").fetchone()
+    changed = 0
+    if (known[0] if known else 0) != len(made):
         connection.execute("INSERT OR REPLACE INTO meta VALUES ('cuts', ?)", (len(made),))
+        changed = _spans_before(connection, newest)  # which are hidden when they are read
     elif not _arrived_late(streams, newest):
         return
-    changed = sum(_hide_rows(connection, cut) for cut in made)
+    changed += sum(_hide_rows(connection, cut) for cut in made)
     changed += _hide_metrics(connection, made)
     if changed:
         connection.execute(
@@ -68,15 +70,10 @@ def _hide_rows(connection: sqlite3.Connection, cut: Cut) -> int:
         "step": cut.optimizer_step,
         "batch": cut.batch,
     }
-    changed = 0
-    for table, where in (
-        ("spans", ""),
-        ("records", " AND stream = 'evaluations'"),
-    ):
-        done = connection.execute(
-            f"UPDATE {table} SET hidden = 1 WHERE hidden = 0{where} AND {_PAST}", values
-        )
-        changed += done.rowcount
+    done = connection.execute(
+        f"UPDATE records SET hidden = 1 WHERE hidden = 0 AND stream = 'evaluations' AND {_PAST}",
+        values,
+    )
     writer = connection.execute("SELECT id FROM words WHERE word = ?", (cut.writer,)).fetchone()
     values["writer"] = writer[0] if writer else -1
     touched = [
@@ -90,7 +87,13 @@ def _hide_rows(connection: sqlite3.Connection, cut: Cut) -> int:
         from training_gym.records.index.episode_intake import sum_up_groups
 
         sum_up_groups(connection, set(touched))
-    return changed + len(touched)
+    return done.rowcount + len(touched)
+
+
+def _spans_before(connection: sqlite3.Connection, attempt: int) -> int:
+    """How many writers recorded spans in earlier attempts."""
+    row = connection.execute("SELECT count(*) FROM span_writers WHERE attempt < ?", (attempt,))
+    return int(row.fetchone()[0])
 
 
 def _hide_metrics(connection: sqlite3.Connection, made: list[Cut]) -> int:

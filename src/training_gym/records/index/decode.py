@@ -22,6 +22,8 @@ _loads: Callable[[bytes], Any] = (
 _dumps: Callable[[Any], bytes] | None = (
     import_module("orjson").dumps if find_spec("orjson") else None
 )
+_ENVELOPE = frozenset({"writer", "attempt", "seq", "time"})
+"""Without these a line is damaged."""
 NUMBERS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 """What strings in the place of numbers stand for."""
 
@@ -38,7 +40,7 @@ def record_of(line: bytes) -> dict[str, Any] | None:
     if not isinstance(record, dict):
         return None
     schema = record.get("schema")
-    if not isinstance(schema, int) or "writer" not in record or "seq" not in record:
+    if not isinstance(schema, int) or not record.keys() >= _ENVELOPE:
         return None
     if schema > SCHEMA_VERSION:
         raise RecordsError(

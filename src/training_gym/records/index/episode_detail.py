@@ -230,14 +230,15 @@ def _display_columns(
     Values lie behind `start` tokens that they say nothing of.
     """
     found: dict[int, dict[str, tuple[float, ...]]] = {}
-    for segment, text in connection.execute(
-        "SELECT segment, fields FROM remarks WHERE episode = ? AND kind = 'columns' ORDER BY id",
+    for place in connection.execute(
+        "SELECT segment, offset, length FROM display_columns WHERE episode = ?"
+        " ORDER BY segment, offset",
         (episode,),
     ).fetchall():
-        name = segment_name(connection, segment)
+        name = segment_name(connection, place[0])
         if f"-{attempt}-" not in name:
             continue  # of the same episode in another attempt
-        fields = json.loads(text)
+        fields = read_line(run, connection, "tokens", place)
         block = unpack(fields["columns"], sidecars.read(run.streams / "tokens" / name))
         before = (math.nan,) * int(fields.get("start", 0))
         columns = found.setdefault(int(fields.get("trajectory", 0)), {})
@@ -253,7 +254,7 @@ def _events(connection: sqlite3.Connection, episode: str) -> tuple[dict[str, Any
     return tuple(
         {**json.loads(fields), "kind": kind}
         for kind, fields in connection.execute(
-            "SELECT kind, fields FROM remarks WHERE episode = ? AND kind <> 'columns' ORDER BY id",
+            "SELECT kind, fields FROM remarks WHERE episode = ? ORDER BY id",
             (episode,),
         )
     )

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 import sqlite3
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from training_gym.records.index.decode import compact, number_or_none
 from training_gym.records.index.episode_heads import TRAIN, EpisodeHead, head_of
@@ -62,8 +61,7 @@ class _Numbers:
         return row
 
 
-@dataclass(frozen=True)
-class _Group:
+class _Group(NamedTuple):
     key: str
     stream: int
     task: str

@@ -155,7 +155,7 @@ def _matches(
         said += [
             str(json.loads(fields).get("message", ""))
             for (fields,) in connection.execute(
-                "SELECT fields FROM remarks WHERE episode = ? AND kind <> 'columns'", (row[1],)
+                "SELECT fields FROM remarks WHERE episode = ?", (row[1],)
             )
         ]
         if not any(query.error.lower() in text.lower() for text in said):

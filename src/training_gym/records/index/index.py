@@ -21,7 +21,7 @@ from training_gym.records.index import (
     timeline,
 )
 from training_gym.records.index.catalogue import Catalogue
-from training_gym.records.index.comparing import MOST_RUNS, compared
+from training_gym.records.index.comparing import compared, require_comparable
 from training_gym.records.index.differences import config_difference, differing
 from training_gym.records.index.episode_pages import NewestRecords
 from training_gym.records.index.episode_rows import Policy
@@ -102,10 +102,7 @@ class Index:
         """One run."""
         documents = Documents.read(self._run(run_id))
         documents.require_readable()
-        return self._ask(
-            run_id,
-            lambda connection: overview(documents, connection, row_of(documents, connection)),
-        )
+        return self._ask(run_id, lambda c: overview(documents, c, row_of(documents, c)))
 
     def config_difference(self, before: str, after: str) -> ConfigDifference:
         """How run `after` differs from run `before`: definition, source, environment."""
@@ -113,10 +110,7 @@ class Index:
 
     def compare(self, run_ids: Sequence[str], metrics: Sequence[str] = ()) -> Comparison:
         """At most 50 runs beside each other; without `metrics`, by the headline ones they share."""
-        if not 1 <= len(run_ids) <= MOST_RUNS:
-            raise RecordsError(
-                f"{len(run_ids)} runs to compare", fix=f"name 1 to {MOST_RUNS} of them"
-            )
+        require_comparable(run_ids)
         apart, settings = differing([self._run(run_id).manifest.run for run_id in run_ids])
         names = tuple(metrics) or self._shared_headline(run_ids)
         return Comparison(
@@ -162,10 +156,8 @@ class Index:
         Raises `RecordsError` for an unknown episode. Damaged columns are a `problem`, not an error.
         """
         run, policy = self._run(run_id), self._policy(run_id)
-        return self._ask(
-            run_id,
-            lambda c: episode_detail.detail(run, c, episode_id, policy, tokens=tokens),
-        )
+        detail = episode_detail.detail
+        return self._ask(run_id, lambda c: detail(run, c, episode_id, policy, tokens=tokens))
 
     def discarded(self, run_id: str, query: EpisodeQuery | None = None) -> EpisodePage:
         """`episodes` with `discarded` set."""
@@ -205,8 +197,9 @@ class Index:
 
     def timeline(self, run_id: str, query: TimelineQuery | None = None) -> Timeline:
         """Measured spans (None: the last ten batches)."""
-        running = Documents.read(self._run(run_id)).status in ACTIVE
-        return self._ask(run_id, lambda c: timeline.timeline(c, query, running))
+        run = self._run(run_id)
+        running = Documents.read(run).status in ACTIVE
+        return self._ask(run_id, lambda c: timeline.timeline(run, c, query, running))
 
     def logs(self, run_id: str, query: LogQuery | None = None) -> LogPage:
         """A page of lines (None: the newest 200)."""
@@ -240,20 +233,19 @@ class Index:
         Steps are those of `EvaluationRow.figure`. Raises `RecordsError` for an unknown one.
         """
         run = self._run(run_id)
-        return self._ask(
-            run_id,
-            lambda c: evaluations.flipped(run, c, suite, before_step, after_step, threshold),
-        )
+        asked = (suite, before_step, after_step, threshold)
+        return self._ask(run_id, lambda c: evaluations.flipped(run, c, *asked))
 
     def changes(self, run_id: str, cursor: str = "", *, limit: int = 1000) -> Changes:
         """What is new since `cursor`, at most `limit` records of each kind.
 
         Without a cursor: nothing but the row and the cursor to begin with.
         """
-        documents, policy = Documents.read(self._run(run_id)), self._policy(run_id)
+        run, policy = self._run(run_id), self._policy(run_id)
+        documents = Documents.read(run)
         return self._ask(
             run_id,
-            lambda c: changes.changes(c, row_of(documents, c), policy, cursor, limit),
+            lambda c: changes.changes(run, c, row_of(documents, c), policy, cursor, limit),
         )
 
     def _ask(self, run_id: str, question: Callable[[sqlite3.Connection], T]) -> T:

@@ -1,14 +1,13 @@
-"""Taking in what is neither metric nor episode: records as they are, spans, log lines."""
+"""Taking in what is no metric, episode or span: records as they are, log lines, heartbeats."""
 
 from __future__ import annotations
 
 import re
 import sqlite3
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
-from training_gym.records.index.decode import compact, number_or_none
+from training_gym.records.index.decode import compact, record_of
 from training_gym.records.index.stream_values import LogLevel
 from training_gym.records.lines import RESERVED
 
@@ -31,49 +30,26 @@ _LEVEL_WORDS = {
 _SAID = re.compile(r"\b(TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|CRITICAL|FATAL)\b")
 _FAILS = re.compile(r"^(Traceback \(most recent call last\)|[\w.]*(Error|Exception)\b)")
 _WARNS = re.compile(r"^\S*\w*[Ww]arning: |: \w*Warning: ")
-LANES = {
-    "generation": "engine",
-    "training": "trainer",
-    "environment": "env",
-    "reward": "reward",
-    "sync": "sync",
-    "evaluation": "driver",
-    "data": "driver",
-    "disk": "driver",
-}
-"""Lane of a span by its `component`, else by what its name begins with; `driver` if none fits."""
+_REMARK = "INSERT INTO remarks (episode, kind, fields) VALUES (?, ?, ?)"
 
 
-_REMARK = "INSERT INTO remarks (episode, kind, segment, fields) VALUES (?, ?, ?, ?)"
-_SPAN = (
-    "INSERT OR IGNORE INTO spans (writer, attempt, seq, lane, name, start, stop, batch,"
-    " optimizer_step, key, fields) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-)
-
-
-class SpanRow(NamedTuple):
-    """A span, or the beginning of one, as `_SPAN` stores it."""
+class Beat(NamedTuple):
+    """A heartbeat in short."""
 
     writer: str
     attempt: int
-    seq: int
-    lane: str
-    name: str
-    start: float
-    stop: float | None
-    """None: it has only begun; a record of the same `key` will close it."""
+    time: float
+
+
+class LogHead(NamedTuple):
+    """A line of a log in short."""
+
+    time: float
     batch: int | None
-    optimizer_step: int | None
-    key: str | None
-    fields: str
-
-
-class Remark(NamedTuple):
-    """Display columns of an episode."""
-
-    episode: str
-    fields: str
-    """JSON."""
+    writer: str
+    source: str
+    level: int
+    """Place in `LEVELS`."""
 
 
 def take_in(connection: sqlite3.Connection, stream: str, parts: Sequence[Part]) -> None:
@@ -81,28 +57,29 @@ def take_in(connection: sqlite3.Connection, stream: str, parts: Sequence[Part]) 
     if stream == "logs":
         _logs(connection, parts)
     elif stream == "heartbeat":
-        _heartbeats(connection, [record for part in parts for record in part.records])
-    elif stream == "spans":
-        _spans(connection, [record for part in parts for record in part.records])
+        _heartbeats(connection, parts)
     elif stream == "tokens":
-        connection.executemany(
-            _REMARK,
-            [
-                (remark.episode, "columns", part.segment_id, remark.fields)
-                for part in parts
-                for remark in map(_remark, part.records)
-            ],
-        )
+        _display_columns(connection, parts)
     else:
         for part in parts:
             for record in part.records:
                 _record(connection, stream, record)
 
 
-def _remark(record: Remark | dict[str, Any]) -> Remark:
-    if isinstance(record, Remark):
-        return record
-    return Remark(str(record.get("episode", "")), own_fields(record))
+def _display_columns(connection: sqlite3.Connection, parts: Sequence[Part]) -> None:
+    """By the episode's id: a string where it was read in short."""
+    connection.executemany(
+        "INSERT OR IGNORE INTO display_columns VALUES (?, ?, ?, ?)",
+        [
+            (
+                said if isinstance(said, str) else str(said.get("episode", "")),
+                part.segment_id,
+                *place,
+            )
+            for part in parts
+            for said, place in zip(part.records, part.places, strict=True)
+        ],
+    )
 
 
 def own_fields(record: dict[str, Any]) -> str:
@@ -130,73 +107,33 @@ def _record(connection: sqlite3.Connection, stream: str, record: dict[str, Any])
     )
     if stream != "events" or made.rowcount <= 0 or not isinstance(record.get("episode"), str):
         return
-    connection.execute(_REMARK, (record["episode"], str(kind), 0, own_fields(record)))
+    connection.execute(_REMARK, (record["episode"], str(kind), own_fields(record)))
     if kind == "episode_discarded":
         connection.execute("UPDATE episodes SET dropped = 1 WHERE key = ?", (record["episode"],))
 
 
-def _heartbeats(connection: sqlite3.Connection, records: Sequence[dict[str, Any]]) -> None:
+def _heartbeats(connection: sqlite3.Connection, parts: Sequence[Part]) -> None:
     """Keep each writer's newest."""
-    newest: dict[str, dict[str, Any]] = {}
-    for record in records:
-        known = newest.setdefault(str(record["writer"]), record)
-        if (record["attempt"], record["time"]) > (known["attempt"], known["time"]):
-            newest[str(record["writer"])] = record
+    newest: dict[str, tuple[tuple[int, float], bytes]] = {}
+    for part in parts:
+        for number, record in enumerate(part.records):
+            beat = record if isinstance(record, Beat) else _beat(record)
+            known = newest.get(beat.writer)
+            if known is None or beat[1:] > known[0]:
+                newest[beat.writer] = (beat[1:], part.line(number))
     connection.executemany(
         "INSERT INTO heartbeats VALUES (?, ?, ?, ?) ON CONFLICT (writer) DO UPDATE SET"
         " attempt = excluded.attempt, time = excluded.time, fields = excluded.fields"
         " WHERE (excluded.attempt, excluded.time) >= (heartbeats.attempt, heartbeats.time)",
         [
-            (writer, record["attempt"], record["time"], own_fields(record))
-            for writer, record in newest.items()
+            (writer, *moment, own_fields(record_of(line) or {}))
+            for writer, (moment, line) in newest.items()
         ],
     )
 
 
-def _spans(connection: sqlite3.Connection, records: Sequence[SpanRow | dict[str, Any]]) -> None:
-    """Spans, and beginnings of some: `end` null, to be closed by a record of the same `span`."""
-    rows: list[SpanRow] = []
-    for record in records:
-        row = record if isinstance(record, SpanRow) else span_row(record)
-        if row is None:
-            continue
-        if row.key is not None and row.stop is not None:
-            connection.executemany(_SPAN, rows)  # its beginning may be among them
-            rows.clear()
-            connection.execute(
-                "DELETE FROM spans WHERE stop IS NULL AND writer = ? AND attempt = ? AND key = ?",
-                (row.writer, row.attempt, row.key),
-            )
-        rows.append(row)
-    connection.executemany(_SPAN, rows)
-
-
-def span_row(record: dict[str, Any]) -> SpanRow | None:
-    """The row of a whole record; None: it does not say when it began."""
-    begun, ended = number_or_none(record.get("start")), number_or_none(record.get("end"))
-    if begun is None:
-        return None
-    shift = record["time"] - record["monotonic"]  # the writer's clock in terms of the day's
-    name, key = str(record.get("name", "")), record.get("span")
-    return SpanRow(
-        str(record["writer"]),
-        record["attempt"],
-        record["seq"],
-        str(record.get("lane") or lane_of(str(record.get("component") or name))),
-        name,
-        begun + shift,
-        None if ended is None else ended + shift,
-        record.get("batch"),
-        record.get("optimizer_step"),
-        None if key is None else str(key),
-        own_fields(record),
-    )
-
-
-@lru_cache(maxsize=1024)
-def lane_of(name: str) -> str:
-    """The lane of a component, or of a span that is called so."""
-    return next((lane for start, lane in LANES.items() if name.startswith(start)), "driver")
+def _beat(record: dict[str, Any]) -> Beat:
+    return Beat(str(record["writer"]), record["attempt"], record["time"])
 
 
 def _logs(connection: sqlite3.Connection, parts: Sequence[Part]) -> None:
@@ -215,27 +152,42 @@ def _logs(connection: sqlite3.Connection, parts: Sequence[Part]) -> None:
             (
                 part.segment_id,
                 *place,
-                record["time"],
-                record.get("batch"),
-                number(str(record["writer"])),
-                number(str(record.get("source", "log"))),
-                level_of(record),
+                head.time,
+                head.batch,
+                number(head.writer),
+                number(head.source),
+                head.level,
             )
             for part in parts
-            for record, place in zip(part.records, part.places, strict=True)
+            for head, place in zip(map(_log_head, part.records), part.places, strict=True)
         ],
     )
 
 
-def level_of(record: dict[str, Any]) -> int:
+def _log_head(record: LogHead | dict[str, Any]) -> LogHead:
+    return record if isinstance(record, LogHead) else log_head(record)
+
+
+def log_head(record: dict[str, Any]) -> LogHead:
+    """The head of a whole record."""
+    return LogHead(
+        record["time"],
+        record.get("batch"),
+        str(record["writer"]),
+        str(record.get("source", "log")),
+        level_of(str(record.get("level", "")), str(record.get("text", ""))),
+    )
+
+
+def level_of(level: str, text: str) -> int:
     """Place in `LEVELS` of what the record says, else of what the line looks like."""
-    said = _LEVEL_WORDS.get(str(record.get("level", "")).lower())
+    said = _LEVEL_WORDS.get(level.lower()) if level else None
     if said is not None:
         return said
-    beginning = str(record.get("text", ""))[:200]
+    beginning = text[:200]
     word = _SAID.search(beginning[:80])
     if word:
         return _LEVEL_WORDS[word.group(1).lower()]
     if _FAILS.match(beginning):
         return 3
-    return 2 if _WARNS.search(beginning) else 1
+    return 2 if "arning: " in beginning and _WARNS.search(beginning) else 1

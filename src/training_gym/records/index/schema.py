@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-LAYOUT = 1
+LAYOUT = 2
 
 TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -27,13 +27,19 @@ CREATE TABLE logs (
 );
 CREATE INDEX logs_by_time ON logs (time, id);
 
-CREATE TABLE spans (
-    id INTEGER PRIMARY KEY, writer TEXT, attempt INTEGER, seq INTEGER, lane TEXT, name TEXT,
-    start REAL, stop REAL, batch INTEGER, optimizer_step INTEGER, key TEXT,
-    hidden INTEGER DEFAULT 0, fields TEXT, UNIQUE (writer, attempt, seq)
+-- Where spans lie: see span_blocks.py.
+CREATE TABLE span_blocks (
+    id INTEGER PRIMARY KEY, segment INTEGER, offset INTEGER, length INTEGER, count INTEGER,
+    after_seq INTEGER, first REAL, last REAL
 );
-CREATE INDEX spans_by_start ON spans (start);
-CREATE INDEX spans_open ON spans (writer, attempt, key) WHERE stop IS NULL;
+CREATE TABLE span_writers (
+    writer TEXT, attempt INTEGER, last_seq INTEGER, PRIMARY KEY (writer, attempt)
+);
+CREATE TABLE span_lanes (lane TEXT PRIMARY KEY);
+CREATE TABLE open_spans (
+    id INTEGER PRIMARY KEY, segment INTEGER, offset INTEGER, length INTEGER,
+    writer TEXT, attempt INTEGER, key TEXT, name TEXT, start REAL
+);
 
 -- Metrics by column: see columns.py.
 CREATE TABLE names (id INTEGER PRIMARY KEY, name TEXT UNIQUE);
@@ -78,11 +84,15 @@ CREATE INDEX episodes_by_reward ON episodes (reward);
 CREATE TABLE episode_texts (id INTEGER PRIMARY KEY, reason TEXT, components TEXT, preview TEXT);
 CREATE TABLE components (place INTEGER PRIMARY KEY, name TEXT UNIQUE);
 
--- What is said of episodes elsewhere: display columns, failures of rewards, reasons to discard.
-CREATE TABLE remarks (
-    id INTEGER PRIMARY KEY, episode TEXT, kind TEXT, segment INTEGER, fields TEXT
-);
-CREATE INDEX remarks_by_episode ON remarks (episode, kind);
+-- What events say of episodes: failures of rewards, reasons to discard.
+CREATE TABLE remarks (id INTEGER PRIMARY KEY, episode TEXT, kind TEXT, fields TEXT);
+CREATE INDEX remarks_by_episode ON remarks (episode);
+
+-- Where columns lie that became known after an episode was recorded.
+CREATE TABLE display_columns (
+    episode TEXT, segment INTEGER, offset INTEGER, length INTEGER,
+    PRIMARY KEY (episode, segment, offset)
+) WITHOUT ROWID;
 """
 
 COMPONENT_COLUMNS = 8

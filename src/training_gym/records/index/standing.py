@@ -249,7 +249,7 @@ def phase_of(connection: sqlite3.Connection) -> str:
     """What the newest attempt is doing: its newest open span, else what its heartbeat says."""
     attempt = connection.execute("SELECT max(attempt) FROM segments").fetchone()[0]
     opened = connection.execute(
-        "SELECT name FROM spans WHERE stop IS NULL AND attempt = ? ORDER BY start DESC LIMIT 1",
+        "SELECT name FROM open_spans WHERE attempt = ? ORDER BY start DESC LIMIT 1",
         (attempt,),
     ).fetchone()
     if opened is not None:

@@ -7,10 +7,17 @@ this at once and each record is taken in exactly once. A torn last line is not t
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
-from training_gym.records.index import columns, cutting, episode_intake, record_intake
+from training_gym.records.index import (
+    columns,
+    cutting,
+    episode_intake,
+    record_intake,
+    span_blocks,
+)
 from training_gym.records.index.decode import record_of
 from training_gym.records.index.places import read_part
 from training_gym.records.index.quick_reading import Reader, quick_reader
@@ -36,6 +43,14 @@ class Part:
     """Offset and length of each."""
     damaged: int = 0
     end: int = 0
+    data: bytes = b""
+    """The lines themselves, from `begin` on."""
+    begin: int = 0
+
+    def line(self, number: int) -> bytes:
+        """The line of a record."""
+        offset, length = self.places[number]
+        return self.data[offset - self.begin : offset - self.begin + length]
 
 
 def bring_up_to_date(run: RunDirectory, connection: sqlite3.Connection) -> None:
@@ -114,8 +129,8 @@ def _read(
     if end == 0 and offset + len(data) < size:  # one line longer than the room
         data = read_part(segment.path, offset, size - offset)
         end = data.rfind(b"\n") + 1
-    part = Part(identity, segment, end=offset + end)
-    _parse(part, data[:end], offset, quick_reader(stream))
+    part = Part(identity, segment, end=offset + end, data=data[:end], begin=offset)
+    _parse(part, quick_reader(stream))
     connection.execute(
         "UPDATE segments SET offset = ?, records = records + ?, damaged = damaged + ? WHERE id = ?",
         (part.end, len(part.records), part.damaged, identity),
@@ -138,15 +153,30 @@ def _offset(connection: sqlite3.Connection, stream: str, segment: Segment) -> tu
     return int(made.lastrowid or 0), 0
 
 
-def _parse(part: Part, data: bytes, offset: int, quick: Reader) -> None:
-    for line in data.split(b"\n")[:-1]:
-        record = quick(line) or record_of(line)
+def _parse(part: Part, quick: Reader) -> None:
+    places = list(_lines(part.data, part.begin))
+    records: Sequence[Any] = quick(part.data) or ()
+    if len(records) != len(places):
+        records = (None,) * len(places)
+    if None not in records:
+        part.records, part.places = list(records), places
+        return
+    for place, said in zip(places, records, strict=True):
+        begin = place[0] - part.begin
+        record = record_of(part.data[begin : begin + place[1]]) if said is None else said
         if record is None:
             part.damaged += 1
         else:
             part.records.append(record)
-            part.places.append((offset, len(line)))
-        offset += len(line) + 1
+            part.places.append(place)
+
+
+def _lines(data: bytes, offset: int) -> Iterator[tuple[int, int]]:
+    """Offset and length of every line, counted from `offset`."""
+    begin, end = 0, data.find(b"\n")
+    while end >= 0:
+        yield offset + begin, end - begin
+        begin, end = end + 1, data.find(b"\n", end + 1)
 
 
 def _take_in(
@@ -156,5 +186,7 @@ def _take_in(
         columns.take_in(connection, [record for part in parts for record in part.records])
     elif stream == "episodes":
         episode_intake.take_in(run, connection, parts)
+    elif stream == "spans":
+        span_blocks.take_in(connection, parts)
     else:
         record_intake.take_in(connection, stream, parts)

@@ -7,11 +7,12 @@ import sqlite3
 import time
 from array import array
 from collections.abc import Sequence
-from typing import Any
 
 from training_gym.records.index.column_reading import column, lanes, shows
-from training_gym.records.index.record_intake import lane_of
+from training_gym.records.index.cutting import known_cuts
+from training_gym.records.index.span_blocks import lane_of, lanes_of, spans_within
 from training_gym.records.index.stream_values import SpanRow, StepTime, Timeline, TimelineQuery
+from training_gym.records.run_directory import RunDirectory
 
 LANES = ("driver", "trainer", "engine", "env", "reward", "sync")
 """In the order in which they are drawn; others follow by name."""
@@ -21,13 +22,12 @@ BLAMED = ("sync", "reward", "env", "driver")
 """Who kept it waiting, where several were at work: the first of these."""
 LAST_BATCHES = 10
 
-_SPAN = (
-    "SELECT id, lane, writer, name, start, stop, batch, attempt, fields FROM spans WHERE hidden = 0"
-)
-
 
 def timeline(
-    connection: sqlite3.Connection, query: TimelineQuery | None, running: bool
+    run: RunDirectory,
+    connection: sqlite3.Connection,
+    query: TimelineQuery | None,
+    running: bool,
 ) -> Timeline:
     """Spans of a range and what they amount to; `running`: the run has not ended."""
     known = batches(connection)
@@ -35,11 +35,10 @@ def timeline(
         first_step=known[max(0, len(known) - LAST_BATCHES)][0] if known else None
     )
     start, stop = _range(asked, known)
-    spans = [row for row in _spans(connection, start, stop) if _wanted(row, asked)]
+    spans = [row for row in _spans(run, connection, start, stop) if _wanted(row, asked)]
     if running:
         spans += [row for row in _from_heartbeats(connection, spans) if _wanted(row, asked)]
-    names = {lane for (lane,) in connection.execute("SELECT DISTINCT lane FROM spans")}
-    names |= {span.lane for span in spans}
+    names = lanes_of(connection) | {span.lane for span in spans}
     now = time.time()
     shown = sorted(spans, key=lambda span: _length(span, now), reverse=True)[: asked.limit]
     begin = start if start is not None else min((span.start for span in spans), default=None)
@@ -58,27 +57,6 @@ def timeline(
         start=begin,
         stop=end,
     )
-
-
-def span_row(row: Sequence[Any]) -> SpanRow:
-    """A row of `spans` as a value."""
-    identity, lane, writer, name, start, stop, batch, attempt, fields = row
-    return SpanRow(
-        id=identity,
-        lane=lane,
-        writer=writer,
-        name=name,
-        start=start,
-        end=stop,
-        step=None if batch is None else batch + 1,
-        attempt=attempt,
-        fields={
-            key: value for key, value in json.loads(fields).items() if key not in _SHOWN_ALREADY
-        },
-    )
-
-
-_SHOWN_ALREADY = ("name", "lane", "start", "end")
 
 
 def batches(connection: sqlite3.Connection) -> list[tuple[int, float, float]]:
@@ -111,21 +89,14 @@ def _range(
 
 
 def _spans(
-    connection: sqlite3.Connection, start: float | None, stop: float | None
+    run: RunDirectory, connection: sqlite3.Connection, start: float | None, stop: float | None
 ) -> list[SpanRow]:
-    where, values = "", []
-    if start is not None:
-        where += " AND (stop IS NULL OR stop >= ?)"
-        values.append(start)
-    if stop is not None:
-        where += " AND start <= ?"
-        values.append(stop)
     newest = connection.execute("SELECT max(attempt) FROM segments").fetchone()[0]
     return [
-        span_row(row)
-        for row in connection.execute(f"{_SPAN}{where} ORDER BY start", values)
+        span
+        for span in spans_within(run, connection, start, stop, known_cuts(connection))
         # What an ended attempt left open is open no more.
-        if row[5] is not None or row[7] == newest
+        if span.end is not None or span.attempt == newest
     ]
 
 

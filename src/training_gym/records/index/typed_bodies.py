@@ -1,34 +1,29 @@
-"""Lines of spans and of display columns decoded by their type; what else they say is kept as it is.
+"""Lines of all streams but episodes and metrics decoded by their types, a whole block at once.
 
-A recorder writes the envelope first: everything behind it is the record's own fields, whose JSON
-need not be taken apart to be stored. Imported only where msgspec is installed.
+Only what the index keeps is named; the rest of a line is passed over. Imported only where msgspec
+is installed.
 """
 
 from __future__ import annotations
 
-import re
 from typing import Literal
 
 import msgspec
 
-from training_gym.records.index.record_intake import Remark, SpanRow, lane_of
-
-_ENVELOPE = re.compile(
-    rb'\{"schema":1,"writer":"[^"\\]*","attempt":\d+,"seq":\d+,"time":-?[\d.]+,'
-    rb'"monotonic":-?[\d.]+,"batch":(?:null|-?\d+),"optimizer_step":(?:null|-?\d+),'
-    rb'"policy_version":(?:null|-?\d+),'
-)
+from training_gym.records.index.record_intake import Beat, LogHead, level_of
+from training_gym.records.index.span_blocks import SpanHead, lane_of
 
 
-class _Span(msgspec.Struct, gc=False):
+class _Line(msgspec.Struct, gc=False):
     schema: Literal[1]
     writer: str
     attempt: int
     seq: int
     time: float
+
+
+class _Span(_Line, gc=False):
     monotonic: float
-    batch: int | None
-    optimizer_step: int | None
     start: float
     end: float | None = None
     name: str = ""
@@ -37,51 +32,53 @@ class _Span(msgspec.Struct, gc=False):
     span: str | int | None = None
 
 
-class _Columns(msgspec.Struct, gc=False):
-    schema: Literal[1]
+class _Log(_Line, gc=False):
+    batch: int | None = None
+    source: str = "log"
+    level: str = ""
+    text: str = ""
+
+
+class _Columns(_Line, gc=False):
     episode: str = ""
 
 
-_SPAN = msgspec.json.Decoder(_Span)
+_SPANS = msgspec.json.Decoder(_Span)
+_LOGS = msgspec.json.Decoder(_Log)
 _COLUMNS = msgspec.json.Decoder(_Columns)
+_BEATS = msgspec.json.Decoder(_Line)
 
 
-def quick_span(line: bytes) -> SpanRow | None:
-    """The row of a span that our recorder wrote; None where it is not quite that."""
-    try:
-        span, fields = _SPAN.decode(line), _own_fields(line)
-    except (msgspec.MsgspecError, UnicodeError):
-        return None
-    if fields is None:
-        return None
-    shift = span.time - span.monotonic
-    return SpanRow(
-        span.writer,
-        span.attempt,
-        span.seq,
-        span.lane or lane_of(span.component or span.name),
-        span.name,
-        span.start + shift,
-        None if span.end is None else span.end + shift,
-        span.batch,
-        span.optimizer_step,
-        None if span.span is None else str(span.span),
-        fields,
-    )
+def quick_spans(data: bytes) -> list[SpanHead]:
+    """Heads of lines of spans."""
+    return [
+        SpanHead(
+            line.writer,
+            line.attempt,
+            line.seq,
+            line.lane or lane_of(line.component or line.name),
+            line.name,
+            line.start + (shift := line.time - line.monotonic),
+            None if line.end is None else line.end + shift,
+            None if line.span is None else str(line.span),
+        )
+        for line in _SPANS.decode_lines(data)
+    ]
 
 
-def quick_remark(line: bytes) -> Remark | None:
-    """The same of an episode's display columns."""
-    try:
-        columns, fields = _COLUMNS.decode(line), _own_fields(line)
-    except (msgspec.MsgspecError, UnicodeError):
-        return None
-    return None if fields is None else Remark(columns.episode, fields)
+def quick_logs(data: bytes) -> list[LogHead]:
+    """Heads of lines of logs."""
+    return [
+        LogHead(line.time, line.batch, line.writer, line.source, level_of(line.level, line.text))
+        for line in _LOGS.decode_lines(data)
+    ]
 
 
-def _own_fields(line: bytes) -> str | None:
-    """JSON behind the envelope; None where the standard reader would change something in it."""
-    envelope = _ENVELOPE.match(line)
-    if envelope is None or b"\\ud" in line or b"\\uD" in line:  # may be half a pair
-        return None
-    return "{" + line[envelope.end() :].decode()
+def quick_columns(data: bytes) -> list[str]:
+    """Ids of the episodes whose display columns the lines describe."""
+    return [line.episode for line in _COLUMNS.decode_lines(data)]
+
+
+def quick_beats(data: bytes) -> list[Beat]:
+    """Heartbeats in short."""
+    return [Beat(line.writer, line.attempt, line.time) for line in _BEATS.decode_lines(data)]

@@ -30,6 +30,8 @@ class Draw:
     max_tokens: int | None = None
     min_tokens: int | None = None
     stop: tuple[str, ...] = ()
+    seed: int | None = None
+    """Of random numbers for these answers alone."""
 
     def over(self, own: Sampling, *, pinned: bool) -> Sampling:
         """The session's sampling with what is wished for, no longer than the session allows.
@@ -121,9 +123,7 @@ def read_body(
     fields = {
         name: value
         for name, value in body.items()
-        if value is not None
-        and name not in tolerated
-        and not any(value == free for free in neutral.get(name, ()))
+        if value is not None and name not in tolerated and value not in neutral.get(name, ())
     }
     try:
         return kind.model_validate(fields)

@@ -85,7 +85,7 @@ class Gateway:
             pinned: draw with `sampling` whatever a request says about temperature, `top_p` and
                 `top_k`, as training on the samples needs it; lengths stay the request's.
             tolerated: parameters that may be dropped although they ask for what the sampler
-                cannot do (`tool_choice`, `strict`, `seed`, …). All others are refused.
+                cannot do (`tool_choice`, `strict`, …). All others are refused.
         """
         self._opened += 1
         safe = re.sub(r"[^A-Za-z0-9_.]+", "-", name)[:80] or "session"

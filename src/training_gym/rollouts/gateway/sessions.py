@@ -127,6 +127,8 @@ class GatewaySession:
         """
         if self._closed or self.ended_by is not None:
             raise over(str(self.ended_by or "its session is closed"))
+        if self.pinned and asked.draw.seed is not None:
+            raise _seeded(asked.draw.seed)
         known = self._known(digest, key, retry=retry)
         self.requests += 1
         if known is not None:
@@ -192,12 +194,14 @@ class GatewaySession:
 
     async def _sample(self, asked: Asked, answer_id: str) -> list[Sample]:
         sampling = asked.draw.over(self.sampling, pinned=self.pinned)
+        seed = asked.draw.seed
         async with self.turnstile:
             try:
                 if asked.count == 1:
-                    samples = [await self._draw(asked, sampling)]
+                    samples = [await self._draw(asked, sampling, seed)]
                 else:
-                    draws = (self._draw(asked, sampling) for _ in range(asked.count))
+                    seeds = (None if seed is None else seed + n for n in range(asked.count))
+                    draws = (self._draw(asked, sampling, each) for each in seeds)
                     samples = list(await asyncio.gather(*draws))
             except asyncio.CancelledError:
                 raise
@@ -215,13 +219,14 @@ class GatewaySession:
                 self._conversations.popitem(last=False)
         return samples
 
-    async def _draw(self, asked: Asked, sampling: Sampling) -> Sample:
+    async def _draw(self, asked: Asked, sampling: Sampling, seed: int | None) -> Sample:
         return await self.policy.sample(
             asked.prompt,
             tools=asked.tools,
             sampling=sampling,
             cut_stop_text=True,
             delivered=False,
+            seed=seed,
         )
 
     def _done(self, task: asyncio.Task[list[Sample]]) -> None:
@@ -251,6 +256,16 @@ def _failed(exchange: Exchange) -> bool:
 def _cancel_if_alone(exchange: Exchange) -> None:
     if exchange.listeners == 0:
         exchange.task.cancel()
+
+
+def _seeded(seed: int) -> Refused:
+    return Refused(
+        f"parameter seed = {seed} is not supported where answers are trained on",
+        fix="leave it out, since all episodes of a group would draw the same, "
+        "or let the session tolerate 'seed'",
+        code="unsupported_parameter",
+        param="seed",
+    )
 
 
 def _busy(reason: str) -> Refused:

@@ -240,6 +240,9 @@ def shout(text: str) -> str:
 @server.tool()
 def whisper(text: str) -> str:
     """Say it quietly."""
+    if text == "die":
+        import os
+        os._exit(1)
     return text.lower()
 
 server.run()
@@ -277,3 +280,15 @@ def test_a_server_that_does_not_start_is_a_failure_of_infrastructure():
     environment = ToolEnvironment(mcp=[McpServer(command=("false",), start_timeout_s=20)])
     with pytest.raises(EnvironmentFailure, match="'false' did not answer"):
         play(environment, "5")
+
+
+def test_a_server_that_dies_in_a_call_is_no_fault_of_the_model(tmp_path):
+    pytest.importorskip("mcp")
+    from training_gym.environments.tools import McpServer
+
+    (tmp_path / "server.py").write_text(SERVER)
+    command = (sys.executable, str(tmp_path / "server.py"))
+    env = {"PYTHONPATH": ":".join(filter(None, sys.path))}
+    environment = ToolEnvironment(mcp=[McpServer(command=command, env=env)])
+    with pytest.raises(EnvironmentFailure, match="died in a call"):
+        play(environment, calling(("whisper", '{"text": "die"}')), "done")

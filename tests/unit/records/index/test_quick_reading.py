@@ -11,9 +11,10 @@ from training_gym.records.index.decode import compact, record_of
 from training_gym.records.index.episode_heads import head_of
 from training_gym.records.index.metric_lines import metric_line
 from training_gym.records.index.quick_reading import quick_reader
-from training_gym.records.index.record_intake import span_row
+from training_gym.records.index.record_intake import log_head
 from training_gym.records.index.rollups import rollup, rollups
 from training_gym.records.index.sampled import SidecarReader
+from training_gym.records.index.span_blocks import span_head
 
 SMALL = {"steps": 6, "groups": 2, "group_size": 3, "evaluation_tasks": 3, "answer_words": 10}
 
@@ -38,7 +39,7 @@ def contents(path):
         found = {
             name: [plain(row) for row in connection.execute(f"SELECT * FROM {name}")]
             for name in tables
-            if not name.startswith(("sqlite_", "episodes_", "logs_", "spans_", "groups_"))
+            if not name.startswith(("sqlite_", "episodes_", "logs_", "groups_"))
             and name not in ("meta", "remarks_by_episode", "recent_by_lane")
         }
     connection.close()
@@ -55,7 +56,7 @@ def test_an_index_read_in_short_is_the_same(tmp_path, monkeypatch, kind):
         index = Index(run.path.parent, tmp_path / name)
         index.refresh("r1")
         index.close()
-        monkeypatch.setattr(tailing, "quick_reader", lambda stream: lambda line: None)
+        monkeypatch.setattr(tailing, "quick_reader", lambda stream: lambda data: None)
     quick, whole = (contents(tmp_path / name / "runs" / "r1.sqlite") for name in ("quick", "whole"))
     assert quick == whole
     assert len(quick["episodes"]) > 20
@@ -107,7 +108,7 @@ def test_a_head_read_in_short_is_the_whole_records(text, tmp_path):
     record = record_of(text)
     with SidecarReader() as sidecars:
         whole = head_of(record, sidecars.sampled(tmp_path / "w-1-0.jsonl", record))
-    assert quick_reader("episodes")(text) == whole
+    assert quick_reader("episodes")(text + b"\n") == [whole]
 
 
 @pytest.mark.parametrize(
@@ -123,7 +124,10 @@ def test_a_head_read_in_short_is_the_whole_records(text, tmp_path):
     ],
 )
 def test_what_is_not_quite_a_recorders_line_is_left_to_the_standard_reader(text):
-    assert quick_reader("episodes")(text) is None
+    assert quick_reader("episodes")(text + b"\n") is None
+    good = line()
+    found = quick_reader("episodes")(b"\n".join((good, text, good, b"")))
+    assert [one is None for one in found] == [False, True, False]
 
 
 def metrics(values, **changes):
@@ -148,8 +152,8 @@ def test_metrics_read_in_short_are_the_whole_records():
         *(metrics({f"m{number}": 1.0, "a": 2.0}, seq=9 + number) for number in range(6)),
         metrics({"a": 0.1, "b/é": 2}, seq=20),
     ]
-    for text in lines + lines:
-        quick, whole = read(text), metric_line(record_of(text))
+    for text, quick in zip(lines * 2, read(b"\n".join([*lines * 2, b""])), strict=True):
+        whole = metric_line(record_of(text))
         assert quick[:3] == whole[:3]
         assert repr(list(map(float, quick.envelope))) == repr(list(map(float, whole.envelope)))
         said = dict(zip(quick.names, map(repr, quick.values), strict=True))
@@ -159,8 +163,7 @@ def test_metrics_read_in_short_are_the_whole_records():
 @pytest.mark.parametrize("text", [metrics({"a": 1.0})[:-1], metrics([1]), b"[]", b"\xff"])
 def test_what_holds_no_metrics_is_left_to_the_standard_reader(text):
     read = quick_reader("metrics")
-    read(metrics({"a": 1.0}))
-    assert read(text) is None
+    assert read(b"\n".join((metrics({"a": 1.0}), text, b"")))[1] is None
 
 
 def envelope(**changes):
@@ -175,30 +178,37 @@ def envelope(**changes):
         {"name": "rollout", "start": 1.0, "end": 2.5, "tokens": 1e-7, "note": 'é "}\\'},
         {"name": "rollout", "component": "reward", "start": 1, "end": None, "span": 7},
         {"name": "x", "lane": "sync", "start": 1.0, "end": 2.0, "span": "s", "batch": 3},
+        {"start": 1.0, "end": 2.0, **envelope()},
     ],
 )
 def test_spans_read_in_short_are_the_whole_records(said):
     pytest.importorskip("msgspec")
-    text = json.dumps({**envelope(), **said}, separators=(",", ":")).encode()
-    quick, whole = quick_reader("spans")(text), span_row(record_of(text))
-    assert quick[:-1] == whole[:-1]
-    assert json.loads(quick.fields) == json.loads(whole.fields)
+    text = json.dumps({**envelope(), **said}).encode()
+    assert quick_reader("spans")(text + b"\n") == [span_head(record_of(text))]
 
 
-@pytest.mark.parametrize("stream", ["spans", "tokens"])
 @pytest.mark.parametrize(
-    "record",
+    "said",
     [
-        {"name": "in another order", "start": 1.0, "end": 2.0, **envelope()},
-        {**envelope(schema=2), "start": 1.0, "end": 2.0},
-        {**envelope(), "start": 1.0, "end": 2.0, "episode": "\ud800"},
-        {**envelope(), "start": "NaN", "episode": 5},
-        {**envelope()},
+        {"text": "WARNING: slow"},
+        {"text": "Traceback (most recent call last)", "source": "engine", "batch": 3},
+        {"text": "well", "level": "error"},
+        {"text": "x: SomeWarning: y"},
+        {"text": "a lost warning: no", "level": "unheard of"},
+        {},
     ],
 )
-def test_fields_that_cannot_be_kept_as_they_are_are_taken_apart(stream, record):
-    text = json.dumps(record, separators=(",", ":")).encode()
-    assert quick_reader(stream)(text) is None
+def test_log_lines_read_in_short_are_the_whole_records(said):
+    pytest.importorskip("msgspec")
+    text = json.dumps({**envelope(), **said}).encode()
+    assert quick_reader("logs")(text + b"\n") == [log_head(record_of(text))]
+
+
+@pytest.mark.parametrize("stream", ["spans", "tokens", "logs", "heartbeat"])
+@pytest.mark.parametrize("changed", [{"schema": 2}, {"writer": 5}, {"seq": "NaN"}])
+def test_what_is_not_quite_as_recorded_is_taken_apart(stream, changed):
+    text = json.dumps({**envelope(**changed), "start": 1.0, "end": 2.0}).encode()
+    assert quick_reader(stream)(text + b"\n") is None
 
 
 def test_what_a_record_says_is_kept_as_it_was():

@@ -169,7 +169,6 @@ def served_completion(ids):
 @pytest.mark.parametrize(
     ("extra", "param"),
     [
-        ({"seed": 1}, "seed"),
         ({"frequency_penalty": 0.5}, "frequency_penalty"),
         ({"logit_bias": {"1": 5}}, "logit_bias"),
         ({"response_format": {"type": "json_object"}}, "response_format"),
@@ -185,6 +184,29 @@ def test_what_cannot_be_done_is_refused_by_name(serve, play, extra, param):
                 await client(served).chat.completions.create(model="m", messages=HELLO, **extra)
             assert caught.value.param == param
             assert served.sampler.calls == []
+
+    play(talk())
+
+
+def test_a_seed_has_its_own_random_numbers_unless_the_answer_is_trained_on(serve, play):
+    async def talk():
+        async with serve(["a", "b", "c", "d", "e"]) as served:
+            api = client(served)
+            await api.chat.completions.create(model="m", messages=HELLO, seed=7, n=2)
+            await api.chat.completions.create(model="m", messages=HELLO)
+            await api.completions.create(model="m", prompt="x", seed=8)
+            await api.chat.completions.create(model="m", messages=HELLO)
+            keys = [call.key for call in served.sampler.calls]
+            assert keys[1] == keys[3] != keys[0]
+            assert [key.turn for key in (keys[2], keys[4])] == [0, 1]
+            assert (keys[2].task, keys[0].task) == ("episode", "")
+        async with serve(["a"], pinned=True) as served:
+            with pytest.raises(openai.BadRequestError, match="trained on"):
+                await client(served).chat.completions.create(model="m", messages=HELLO, seed=7)
+            assert served.sampler.calls == []
+        async with serve(["a"], pinned=True, tolerated=frozenset(("seed",))) as served:
+            await client(served).chat.completions.create(model="m", messages=HELLO, seed=7)
+            assert served.sampler.calls[0].key.task == "episode"
 
     play(talk())
 

@@ -31,7 +31,6 @@ NEUTRAL: dict[str, Sequence[Any]] = {
     "logit_bias": ({},),
     "response_format": ({"type": "text"},),
     "top_logprobs": (0,),
-    "seed": (),
     "tool_choice": ("auto",),
     "parallel_tool_calls": (True,),
     "reasoning_effort": (),
@@ -141,6 +140,7 @@ class ChatRequest(Body):
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     min_tokens: Annotated[int, Field(ge=0)] | None = None
     stop: str | list[str] | None = None
+    seed: int | None = None
     n: Annotated[int, Field(ge=1, le=64)] = 1
     stream: bool = False
     stream_options: StreamOptions = StreamOptions()
@@ -175,6 +175,7 @@ class Chat:
                 max_tokens=asked.max_completion_tokens or asked.max_tokens,
                 min_tokens=asked.min_tokens,
                 stop=stops_of(asked.stop),
+                seed=asked.seed,
             ),
             tools=tuple(tools),
             count=asked.n,

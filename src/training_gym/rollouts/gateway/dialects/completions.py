@@ -40,6 +40,7 @@ class CompletionRequest(Body):
     max_tokens: Annotated[int, Field(ge=1)] = 16
     min_tokens: Annotated[int, Field(ge=0)] | None = None
     stop: str | list[str] | None = None
+    seed: int | None = None
     n: Annotated[int, Field(ge=1, le=64)] = 1
     stream: bool = False
     stream_options: StreamOptions = StreamOptions()
@@ -71,6 +72,7 @@ class Completions:
                 max_tokens=asked.max_tokens,
                 min_tokens=asked.min_tokens,
                 stop=stops_of(asked.stop),
+                seed=asked.seed,
             ),
             count=asked.n,
             stream=asked.stream,
