@@ -145,7 +145,7 @@ class Ours:
 
     async def idle_mb(self, count: int) -> float | None:
         held = [await self.provider.create(SandboxSpec()) for _ in range(count)]
-        groups = [self.provider._groups.of(sandbox.id) for sandbox in held]
+        groups = [self.provider._claim.groups.of(sandbox.id) for sandbox in held]
         used = [group.memory_bytes() for group in groups if group is not None]
         for sandbox in held:
             await sandbox.destroy()

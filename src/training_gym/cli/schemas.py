@@ -6,9 +6,7 @@ with a new number after the slash.
 
 from __future__ import annotations
 
-from pydantic import BaseModel
-
-from training_gym.records import index
+from training_gym.cli.schema_values import VALUES, fields_of
 
 _STAMP = {
     "time": "when it was recorded, ISO 8601 in UTC",
@@ -38,28 +36,6 @@ _RESULT = {
     "wall_s": "seconds over all attempts",
     "path": "the run's folder",
 }
-
-VALUES: dict[str, type[BaseModel]] = {
-    "status/1": index.RunRow,
-    "metrics/1": index.Series,
-    "episodes/1": index.EpisodeRow,
-    "episode/1": index.EpisodeDetail,
-    "timeline/1": index.Timeline,
-    "logs/1": index.LogLine,
-    "compare/1": index.Comparison,
-    "compare.diff/1": index.ConfigDifference,
-    "changes/1": index.Changes,
-}
-"""Objects that are values of the index, with all their fields."""
-
-
-def fields_of(value: type[BaseModel]) -> dict[str, str]:
-    """A value's fields and what they mean, by its own words."""
-    return {
-        name: " ".join((field.description or name.replace("_", " ")).split())
-        for name, field in value.model_fields.items()
-    }
-
 
 SCHEMAS: dict[str, dict[str, str]] = {
     "error/1": {

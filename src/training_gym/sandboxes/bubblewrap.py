@@ -6,7 +6,8 @@ import os
 import shutil
 from pathlib import Path
 
-from training_gym.sandboxes.kept import Enclosed, KeptProvider, private_uid
+from training_gym.sandboxes.enclosure import Enclosed, private_uid
+from training_gym.sandboxes.kept import KeptProvider
 from training_gym.sandboxes.zygote.launch import program_folders
 from training_gym.spec.sandboxes import (
     MIB,

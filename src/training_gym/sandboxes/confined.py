@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from training_gym.sandboxes.kept import Enclosed, KeptProvider, private_uid
+from training_gym.sandboxes.enclosure import Enclosed, private_uid
+from training_gym.sandboxes.kept import KeptProvider
 from training_gym.sandboxes.zygote.inside import landlock
 from training_gym.sandboxes.zygote.launch import program_folders
 from training_gym.spec.sandboxes import (

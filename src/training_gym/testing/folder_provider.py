@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from training_gym.spec.sandboxes import SandboxCapabilities, SandboxInfo, SandboxSpec
-from training_gym.testing.fake_sandboxes import FakeProvider, FakeSandbox
+from training_gym.testing.fake_sandbox import FakeSandbox
+from training_gym.testing.fake_sandboxes import FakeProvider
 
 
 class FolderProvider(FakeProvider):

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from training_gym.cli.schemas import SCHEMAS, VALUES
+from training_gym.cli.schema_values import VALUES
+from training_gym.cli.schemas import SCHEMAS
 from training_gym.cli.views.schema import json_schema
 from training_gym.records.demo import DemoShape, write_demo_run
 from training_gym.spec.home import runs_directory

@@ -41,15 +41,16 @@ from training_gym.spec.sandboxes import (
     StartTimeout,
 )
 from training_gym.testing import sandbox_contract as contract
+from training_gym.testing.sandbox_contract import commands, files
 
 CLAUSES = [
-    contract.keeps_files,
-    contract.finds_by_tags_and_destroys,
-    contract.tells_how_commands_end,
-    contract.hands_over_what_was_given,
-    contract.ends_commands_in_time,
-    contract.snapshots_and_forks,
-    contract.runs_in_the_background,
+    files.keeps_files,
+    files.finds_by_tags_and_destroys,
+    commands.tells_how_commands_end,
+    commands.hands_over_what_was_given,
+    commands.ends_commands_in_time,
+    files.snapshots_and_forks,
+    commands.runs_in_the_background,
 ]
 each_clause = pytest.mark.parametrize("clause", CLAUSES, ids=lambda clause: clause.__name__)
 

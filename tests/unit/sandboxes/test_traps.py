@@ -143,7 +143,7 @@ def test_four_shapes_of_going_on_for_ever(tier) -> None:
 def test_sandboxes_die_with_their_zygote(tier) -> None:
     async def body(provider) -> None:
         sandbox = await provider.create(SandboxSpec())
-        zygote, _ = await next(iter(provider._zygotes.values()))
+        zygote, _ = await provider._zygotes.get(sandbox.spec.image, ())
         zygote._process.kill()
         await raises(SandboxDied, sandbox.exec(shell("sleep 5")))
         assert not Path(f"/proc/{sandbox.pid}/root/workspace").exists()

@@ -38,7 +38,8 @@ def schema(
 
 def json_schema(name: str) -> dict[str, Any]:
     """The JSON Schema of one object that `--json` writes."""
-    from training_gym.cli.schemas import SCHEMAS, VALUES
+    from training_gym.cli.schema_values import VALUES
+    from training_gym.cli.schemas import SCHEMAS
 
     value = VALUES.get(name)
     schema: dict[str, Any] = {"type": "object", "properties": {}}

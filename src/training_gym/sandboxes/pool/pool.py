@@ -15,27 +15,24 @@ from typing import Self
 
 from training_gym.sandboxes.pool import accelerator
 from training_gym.sandboxes.pool.disposal import Disposal, Started
+from training_gym.sandboxes.pool.kinds import Kinds
 from training_gym.sandboxes.pool.lease import Lease
 from training_gym.sandboxes.pool.leases import LeaseJournal, leases_directory
 from training_gym.sandboxes.pool.metrics import Meter, PoolMetrics
+from training_gym.sandboxes.pool.orders import Orders
 from training_gym.sandboxes.pool.policy import PoolPolicy
 from training_gym.sandboxes.pool.reading import read
 from training_gym.sandboxes.pool.shelf import Shelf, Waiter
 from training_gym.sandboxes.pool.starts import Limits, Starter
 from training_gym.sandboxes.pool.upkeep import Upkeep
 from training_gym.spec.sandboxes import (
-    Image,
-    KnowsImages,
     SandboxError,
     SandboxProvider,
     SandboxSpec,
     StartTimeout,
-    disposition,
 )
 
 _CLOSE_S = 30.0
-_NAMED = ("oci", "dockerfile")
-"""Kinds of images whose names may change their content, or share it."""
 
 
 class SandboxPool:
@@ -62,9 +59,7 @@ class SandboxPool:
         able = provider.capabilities()
         self._creates_per_s = self.policy.creates_per_s or able.creates_per_s
         self._max_live = self.policy.max_live or able.max_concurrent
-        self._shelves: dict[str, Shelf] = {}
-        self._latest: tuple[SandboxSpec | None, Shelf | None] = (None, None)
-        self._digests: dict[Image, str] = {}
+        self._kinds = Kinds(provider, self.policy)
         self._in_use: set[Started] = set()
         self._is_open = False
         self._upkeep_task: asyncio.Task[None] | None = None
@@ -80,7 +75,15 @@ class SandboxPool:
             self._journal,
             Limits.of(self.provider.name, self._folder, self.policy, self._creates_per_s),
             self._disposal,
-            make_room=self._make_room,
+            make_room=lambda spec: self._orders.make_room(spec),
+        )
+        self._orders = Orders(
+            self._kinds,
+            self._starter,
+            self._disposal,
+            self._meter,
+            in_use=self._in_use,
+            max_live=self._max_live,
         )
         self._is_open = True
         accelerator.join(self)
@@ -96,7 +99,7 @@ class SandboxPool:
         """
         self._check_open()
         begin = self._now()
-        shelf = self._known_shelf(spec) or await self._shelf(spec, begin)
+        shelf = self._kinds.latest(spec) or await self._kinds.find(spec, begin)
         shelf.record_acquire(begin)
         spare = shelf.take_fresh(begin)
         started = spare.started if spare else await self._acquire_slowly(shelf, timeout_s)
@@ -104,7 +107,7 @@ class SandboxPool:
         wait_s = self._now() - begin
         self._meter.acquired(wait_s, missed=spare is None)
         # The order for the next one is placed right after this one is handed over.
-        asyncio.get_running_loop().call_soon(self.restock, shelf)
+        asyncio.get_running_loop().call_soon(self._orders.restock, shelf)
         return Lease(
             started,
             wait_s,
@@ -119,9 +122,9 @@ class SandboxPool:
         Before a synchronous step: `sizing.burst_spares` says how many. Zero takes it back.
         """
         self._check_open()
-        shelf = self._known_shelf(spec) or await self._shelf(spec, self._now())
+        shelf = self._kinds.latest(spec) or await self._kinds.find(spec, self._now())
         shelf.floor = spares
-        self.restock(shelf)
+        self._orders.restock(shelf)
         deadline = self._now() + timeout_s
         while len(shelf.ready) < min(spares, self.policy.max_spares) and not shelf.broken:
             if self._now() >= deadline:
@@ -164,14 +167,15 @@ class SandboxPool:
         if not self._is_open:
             return 0
         self._is_open = False
+        self._orders.stop()
         accelerator.leave(self)
-        orders = [order for shelf in self._shelves.values() for order in shelf.orders]
+        orders = [order for shelf in self.shelves for order in shelf.orders]
         tasks = [*orders, *([self._upkeep_task] if self._upkeep_task else [])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._starter.settle()
-        for shelf in self._shelves.values():
+        for shelf in self.shelves:
             for waiter in shelf.waiters:
                 if not waiter.done():
                     waiter.set_exception(_closed())
@@ -199,7 +203,7 @@ class SandboxPool:
     @property
     def shelves(self) -> list[Shelf]:
         """The stock by kind."""
-        return list(self._shelves.values())
+        return self._kinds.shelves
 
     @property
     def folder(self) -> Path:
@@ -213,31 +217,7 @@ class SandboxPool:
 
     def restock(self, shelf: Shelf) -> None:
         """Order what the kind lacks, as far as there is room."""
-        if not self._is_open:
-            return
-        now = self._now()
-        lacking = shelf.lacking(now)
-        room = self._room()
-        if room is not None and lacking > room:
-            if shelf.waiting > len(shelf.orders) + room:
-                self._make_room(shelf.spec)
-            lacking = room
-        for _ in range(lacking):
-            order = asyncio.create_task(self._fill(shelf))
-            shelf.placed(order, now)
-            order.add_done_callback(lambda done: self._order_ended(shelf, done))
-        self.count()
-
-    def count(self) -> None:
-        """Let the meter know of the present counts."""
-        shelves = self._shelves.values()
-        self._meter.set(
-            self._now(),
-            ready=sum(len(shelf.ready) for shelf in shelves),
-            starting=sum(len(shelf.orders) for shelf in shelves),
-            waiting=sum(shelf.waiting for shelf in shelves),
-            in_use=len(self._in_use),
-        )
+        self._orders.restock(shelf)
 
     # ---------------------------------------------------------------- inside
 
@@ -248,7 +228,7 @@ class SandboxPool:
                 return spare.started
         waiter: Waiter = asyncio.get_running_loop().create_future()
         shelf.waiters.append(waiter)
-        self.restock(shelf)
+        self._orders.restock(shelf)
         try:
             async with asyncio.timeout(timeout_s):
                 return await waiter
@@ -269,7 +249,7 @@ class SandboxPool:
                 self._disposal.discard(waiter.result())
         waiter.cancel()
         if self._is_open:
-            self.count()
+            self._orders.count()
 
     def _too_late(self, shelf: Shelf, timeout_s: float) -> StartTimeout:
         fault = f"; the last start failed: {shelf.fault}".split("\n")[0] if shelf.fault else ""
@@ -286,76 +266,9 @@ class SandboxPool:
     def _release(self, started: Started) -> None:
         if started in self._in_use:  # else the pool was closed before its lease
             self._in_use.discard(started)
-            gone = self._disposal.discard(started)
-            gone.add_done_callback(lambda _: self._has_room())
+            self._orders.discard(started)
             if self._is_open:
-                self.count()
-
-    def _has_room(self) -> None:
-        if self._is_open and self._max_live is not None:
-            for shelf in sorted(self._shelves.values(), key=lambda each: -each.waiting):
-                self.restock(shelf)
-
-    async def _fill(self, shelf: Shelf) -> None:
-        """Carry out one order."""
-        placed = self._now()
-        try:
-            started = await self._starter.start(shelf.spec, shelf.starts)
-        except Exception as error:  # noqa: BLE001 - the boundary to the provider; waiters get it
-            self._order_failed(shelf, error)
-            return
-        now = self._now()
-        shelf.leads.record(now - placed)
-        shelf.fault, shelf.broken = None, False
-        shelf.put(started, now)
-
-    def _order_failed(self, shelf: Shelf, error: Exception) -> None:
-        shelf.fault = error
-        shelf.broken = disposition(error).retry == "never"
-        told = len(shelf.waiters) if shelf.broken else 1
-        for _ in range(min(told, len(shelf.waiters))):
-            waiter = shelf.waiters.popleft()
-            if not waiter.done():
-                waiter.set_exception(error)
-
-    def _order_ended(self, shelf: Shelf, order: asyncio.Task[None]) -> None:
-        shelf.ended(order)
-        self.restock(shelf)
-
-    def _known_shelf(self, spec: SandboxSpec) -> Shelf | None:
-        """Episodes of one environment ask with one value; its key is a hash."""
-        latest, shelf = self._latest
-        return shelf if latest is spec else None
-
-    async def _shelf(self, spec: SandboxSpec, now: float) -> Shelf:
-        """The stock of this kind: one image under two names is one kind."""
-        if spec.image not in self._digests:
-            digest, provider = "", self.provider
-            if spec.image.kind in _NAMED and isinstance(provider, KnowsImages):
-                digest = await provider.image_digest(spec.image)
-            self._digests[spec.image] = digest
-        key = spec.key_with(self._digests[spec.image])
-        if key not in self._shelves:
-            self._shelves[key] = Shelf(spec.changed(tags={}), self.policy, now)
-        self._latest = (spec, self._shelves[key])
-        return self._shelves[key]
-
-    def _room(self) -> int | None:
-        limit = self._max_live
-        if limit is None:
-            return None
-        held = sum(len(shelf.ready) + len(shelf.orders) for shelf in self._shelves.values())
-        return max(0, limit - held - len(self._in_use) - len(self._disposal))
-
-    def _make_room(self, spec: SandboxSpec) -> None:
-        """Give up a spare of another kind: of the one that has most."""
-        others = [shelf for shelf in self.shelves if shelf.spec != spec and shelf.ready]
-        if others:
-            richest = max(others, key=lambda shelf: len(shelf.ready))
-            spare = richest.take_any()
-            if spare is not None:
-                gone = self._disposal.discard(spare.started)
-                gone.add_done_callback(lambda _: self._has_room())
+                self._orders.count()
 
     def _check_open(self) -> None:
         if not self._is_open:

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import contextlib
-import itertools
 import posixpath
 import secrets
 from collections.abc import AsyncIterable, AsyncIterator, Sequence
 from types import TracebackType
-from typing import Literal, Self, cast
+from typing import Literal, Self
 
 from training_gym.sandboxes.remote import scripts
-from training_gym.sandboxes.remote.machine import Machine, ShellResult
+from training_gym.sandboxes.remote.execution import Execution
+from training_gym.sandboxes.remote.machine import Machine
+from training_gym.sandboxes.remote.shell import SHORT_S, Shell
 from training_gym.spec.sandboxes import (
     MIB,
     ExecRequest,
     ExecResult,
-    Failure,
     HostService,
     Output,
     Sandbox,
-    SandboxDied,
-    SandboxError,
     SandboxFileError,
     SandboxProcess,
     SandboxProvider,
@@ -34,8 +30,6 @@ from training_gym.spec.sandboxes import (
     Stream,
 )
 
-_SHORT_S = 60.0
-_ON_TOP_S = 30.0  # for the round trip, beyond a command's own time
 _POLL_S = 0.3
 _UPLOAD_BYTES = 4 << 20
 
@@ -47,7 +41,7 @@ async def open_remote(
     token = secrets.token_hex(6)
     try:
         ready = await machine.run(
-            scripts.prepare(token, spec, root=machine.root), timeout_s=_SHORT_S
+            scripts.prepare(token, spec, root=machine.root), timeout_s=SHORT_S
         )
         if ready.exit_code == 3:
             raise StartFailed(
@@ -82,11 +76,9 @@ class RemoteSandbox:
         self._machine = machine
         self._spec = spec
         self._provider = provider
-        self._token = token
+        self._shell = Shell(machine, token)
         self._workspace = workspace
-        self._numbers = itertools.count(1)
         self._turn = asyncio.Lock()
-        self._destroyed = False
 
     @property
     def id(self) -> str:
@@ -105,24 +97,25 @@ class RemoteSandbox:
 
     async def exec(self, request: ExecRequest) -> ExecResult:
         """Run a command to its end. Cancelling the call kills it."""
-        folder = self._folder()
+        execution = self._execution()
         async with self._turn:
-            return await self._exec(folder, request, keep=request.max_output_bytes)
+            result = await self._run(execution, request, keep=request.max_output_bytes)
+            await execution.forget()
+            return result
 
     async def stream(self, request: ExecRequest) -> AsyncIterator[Output | ExecResult]:
         """Run a command; what it writes comes a few times a second."""
-        folder = self._folder()
+        execution = self._execution()
         sent: dict[Stream, int] = {"stdout": 0, "stderr": 0}
         async with self._turn:
             quiet = request.changed(max_output_bytes=1)
-            running = asyncio.create_task(self._exec(folder, quiet, keep=0, clear=False))
+            running = asyncio.create_task(self._run(execution, quiet, keep=0))
             try:
                 while True:
                     ended = running.done()
                     for name in sent:
                         room = request.max_output_bytes - sent[name]
-                        path = f"{folder}/{name.removeprefix('std')}"
-                        async for data in self._pieces(path, sent[name], room):
+                        async for data in execution.pieces(name, sent[name], room):
                             sent[name] += len(data)
                             yield Output(stream=name, data=data)
                     if ended:
@@ -133,7 +126,7 @@ class RemoteSandbox:
                 if not running.done():
                     running.cancel()
                     await asyncio.gather(running, return_exceptions=True)
-                await self._shell(scripts.forget(folder))
+                await execution.forget()
 
     async def start(self, request: ExecRequest) -> SandboxProcess:
         """Not offered."""
@@ -146,7 +139,7 @@ class RemoteSandbox:
     async def read_chunks(self, path: str, *, max_bytes: int = 1024 * MIB) -> AsyncIterator[bytes]:
         """The same in pieces."""
         full = self._absolute(path)
-        found = await self._shell(scripts.measure(full))
+        found = await self._shell.run(scripts.measure(full))
         if found.exit_code:
             why = {4: "is not there", 5: "is no regular file"}.get(found.exit_code, "is unreadable")
             raise SandboxFileError(f"{path!r} {why}", fix="check the path")
@@ -155,7 +148,7 @@ class RemoteSandbox:
             raise SandboxFileError(
                 f"{path!r} has {size} bytes, {max_bytes} are allowed", fix="raise max_bytes"
             )
-        async for data in self._pieces(full, 0, size):
+        async for data in self._shell.pieces(full, 0, size):
             yield data
 
     async def write_file(
@@ -165,11 +158,11 @@ class RemoteSandbox:
         target = self._absolute(path)
         append = False
         async for part in _parts(data):
-            source = f"{scripts.control(self._token)}/upload-{next(self._numbers)}"
-            await self._machine.put(source, part)
-            placed = await self._shell(
+            source = self._shell.new_upload()
+            await self._shell.put(source, part)
+            placed = await self._shell.run(
                 scripts.place(
-                    source, target, mode, self._spec.user, root=self._machine.root, append=append
+                    source, target, mode, self._spec.user, root=self._shell.root, append=append
                 )
             )
             if placed.exit_code:
@@ -181,7 +174,7 @@ class RemoteSandbox:
 
     async def snapshot(self, kind: Literal["files", "memory"] = "files") -> Snapshot:
         """Freeze its state at the provider."""
-        self._check_alive()
+        self._shell.check_alive()
         if kind not in self._provider.capabilities().snapshots:
             raise self._unsupported(f"snapshots of {kind}", "see its capabilities")
         return Snapshot(
@@ -211,9 +204,7 @@ class RemoteSandbox:
 
     async def destroy(self) -> None:
         """End it at the provider."""
-        if not self._destroyed:
-            await self._machine.end()
-            self._destroyed = True
+        await self._shell.end()
 
     async def __aenter__(self) -> Self:
         return self
@@ -226,81 +217,17 @@ class RemoteSandbox:
     ) -> None:
         await self.destroy()
 
-    async def _exec(
-        self, folder: str, request: ExecRequest, *, keep: int, clear: bool = True
-    ) -> ExecResult:
+    def _execution(self) -> Execution:
+        return Execution(self._shell, self._spec, self._workspace)
+
+    async def _run(self, execution: Execution, request: ExecRequest, *, keep: int) -> ExecResult:
         user = request.user or self._spec.user
         if user not in self._provider.capabilities().users:
             raise self._unsupported(f"commands as {user!r}", "use the sandbox's own user")
-        if request.stdin:
-            self._check_alive()
-            await self._shell(f"mkdir -p {folder}")
-            await self._machine.put(f"{folder}/in", request.stdin)
-        script = scripts.execute(
-            folder,
-            request,
-            self._spec,
-            workspace=self._workspace,
-            user=user,
-            root=self._machine.root,
-        )
-        try:
-            ran = await self._shell(script, timeout_s=request.timeout_s + _ON_TOP_S)
-        except asyncio.CancelledError:
-            await asyncio.shield(self._kill(folder))
-            raise
-        try:
-            done = scripts.finished(ran.output)
-        except ValueError:
-            raise SandboxDied(
-                f"sandbox {self.id} answered {ran.output[:80]!r}", fix="use a fresh one"
-            ) from None
-        stdout = await self._rest(f"{folder}/out", done.stdout, min(keep, done.stdout_bytes))
-        stderr = await self._rest(f"{folder}/err", done.stderr, min(keep, done.stderr_bytes))
-        if clear:
-            await self._shell(scripts.forget(folder))
-        return ExecResult(
-            exit_code=done.exit_code,
-            stdout=stdout,
-            stderr=stderr,
-            stdout_bytes=done.stdout_bytes,
-            stderr_bytes=done.stderr_bytes,
-            failure=cast("Failure", done.failure) if done.failure else None,
-            duration_s=done.duration_s,
-            tier=self.tier,
-        )
-
-    async def _rest(self, path: str, begun: bytes, wanted: int) -> bytes:
-        pieces = [data async for data in self._pieces(path, len(begun), wanted - len(begun))]
-        return b"".join([begun, *pieces])
-
-    async def _pieces(self, path: str, offset: int, size: int) -> AsyncIterator[bytes]:
-        end = offset + size
-        while offset < end:
-            got = await self._shell(scripts.piece(path, offset, min(MIB, end - offset)))
-            data = base64.b64decode(got.output)
-            if not data:
-                return
-            offset += len(data)
-            yield data
-
-    async def _kill(self, folder: str) -> None:
-        with contextlib.suppress(SandboxError):  # gone, and the command with it
-            await self._shell(scripts.kill(folder))
-
-    async def _shell(self, script: str, *, timeout_s: float = _SHORT_S) -> ShellResult:
-        self._check_alive()
-        return await self._machine.run(script, timeout_s=timeout_s)
-
-    def _folder(self) -> str:
-        return f"{scripts.control(self._token)}/{next(self._numbers)}"
+        return await execution.run(request, user=user, tier=self.tier, keep=keep)
 
     def _absolute(self, path: str) -> str:
         return posixpath.normpath(posixpath.join(self._workspace, path))
-
-    def _check_alive(self) -> None:
-        if self._destroyed:
-            raise SandboxDied(f"sandbox {self.id} was destroyed", fix="use a fresh one")
 
     def _unsupported(self, what: str, fix: str) -> SandboxUnsupported:
         return SandboxUnsupported(f"{self._provider.name} does not offer {what}", fix=fix)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import socket
@@ -80,6 +81,7 @@ class Link:
         self._lost = lost
         self._loop = asyncio.get_running_loop()
         self._parser = frames.Parser()
+        self._channels = itertools.count(1)
         self._handlers: dict[int, Handler] = {}
         self._credits: dict[int, int] = {}
         self._credited: dict[int, asyncio.Event] = {}
@@ -89,6 +91,10 @@ class Link:
         self.opened: Handler | None = None
         """Called with the channel of each connection from inside and its payload."""
         self._loop.add_reader(self._fd, self._receive)
+
+    def new_channel(self) -> int:
+        """A number for something new that the host begins."""
+        return next(self._channels)
 
     def handle(self, channel: int, handler: Handler | None) -> None:
         """Give a channel's frames to a handler; None: drop them from now on."""
