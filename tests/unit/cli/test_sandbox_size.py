@@ -75,4 +75,4 @@ def test_prices_give_the_blocking(size):
 def test_what_makes_no_sense_is_two_lines(size):
     code, _, err = size("--episodes", "10", "--hold-time", "0")
     assert code == 2
-    assert "hold_s" in err
+    assert "--hold-time" in err

@@ -171,7 +171,7 @@ def test_one_that_is_refused_does_not_hold_up_the_others(here, there):
             recorder.metrics({"late": number})
     (segment,) = (here.streams / "metrics").glob("late-*.jsonl")
     lines = segment.read_text().splitlines()
-    lines[4] = lines[4].replace('"time":', '"tune":')
+    lines[4] = lines[4].replace('"monotonic":', '"monotonous":')
     segment.write_text("\n".join(lines) + "\n")
     sending = shipper(here, there, token)
     sending.ship()
