@@ -119,6 +119,7 @@ def test_a_plan_that_changed_between_launch_and_resume_is_refused(long_run, comm
     plan = json.loads(long_run.plan_path.read_text())
     plan["run"]["recipe"]["num_steps"] = 9
     long_run.plan_path.write_text(json.dumps(plan))
+    (long_run.attempt(1) / "summary.json").unlink()  # as if it had been stopped before its end
     write_document(long_run.attempt(1) / "exit.json", {"attempt": 1, **STOPPED})
     write_result(long_run)
     done = command("runs", "resume", long_run.run_id)

@@ -17,8 +17,12 @@ from training_gym.records.index.standing import ACTIVE, with_age
 LAYOUT = 1
 INDEXING_S = 0.1
 """How long a listing reads runs that no index has seen, before it answers with what it has."""
-_WATCHED = ("result.json", "attempts", "streams/annotations", "streams/alerts")
-"""What changes of an ended run: it goes on, ends again, or somebody says something of it."""
+_WATCHED = (
+    *("result.json", "attempts", "streams/annotations", "streams/alerts"),
+    "streams/metrics",
+)
+"""What changes of an ended run: it goes on, ends again, somebody says something of it, or records
+come late from another machine."""
 
 
 class Catalogue:
@@ -129,7 +133,7 @@ class Catalogue:
 
 
 def fingerprint(run: str) -> str:
-    """Changes when a run ends, starts anew, or gets a segment of annotations or alerts.
+    """Changes when a run ends, starts anew, or gets a segment of annotations, alerts or metrics.
 
     `run` is the folder's path; lists of a thousand runs have no time to build paths with care.
     """

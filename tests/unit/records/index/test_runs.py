@@ -6,6 +6,7 @@ from training_gym.records.annotations import add_note, add_tag, remove_tag
 from training_gym.records.index import Index, RunQuery, TimelineQuery
 from training_gym.records.recorder import Recorder
 from training_gym.records.run_directory import RunDirectory
+from training_gym.spec.episodes import Counters
 from training_gym.spec.errors import RecordsError
 
 
@@ -37,6 +38,16 @@ def test_a_list_follows_what_happens_to_ended_runs(index, demo, tmp_path):
     assert after.version != before.version
     remove_tag(RunDirectory(tmp_path / "runs" / run), "good")
     assert listed(index).runs[0].version != after.version
+
+
+def test_a_list_hears_of_records_that_come_late(index, demo, tmp_path):
+    """From another machine, after the run's end."""
+    run = RunDirectory(tmp_path / "runs" / demo())
+    step = listed(index).runs[0].step + 3
+    with Recorder(run, writer="late", attempt=1) as recorder:
+        recorder.metrics({"reward_mean": 0.777}, Counters(batch=step))
+    after = listed(index).runs[0]
+    assert (after.reward, after.step) == (0.777, step)
 
 
 def test_a_list_outlives_its_process_and_its_cache(index, demo, tmp_path):
