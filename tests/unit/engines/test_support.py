@@ -2,13 +2,15 @@
 
 import pytest
 
-from training_gym import LocalEngine, Recipe, RunSpec
+from training_gym import SFT, LocalEngine, Recipe, RunSpec
 from training_gym.engines.local.engine import LocalEngine as Engine
 from training_gym.spec.errors import SpecError
 
 
-def refused(**engine):
-    run = RunSpec(model="m", dataset=[{"prompt": "p"}], recipe=Recipe(engine=LocalEngine(**engine)))
+def refused(algorithm=None, **engine):
+    fields = {} if algorithm is None else {"algorithm": algorithm}
+    recipe = Recipe(engine=LocalEngine(**engine), **fields)
+    run = RunSpec(model="m", dataset=[{"prompt": "p"}], recipe=recipe)
     return [entry.path for entry in Engine().supports(run).refused]
 
 
@@ -24,6 +26,20 @@ def refused(**engine):
             ["recipe.engine.sampler"],
         ),
         ({"sampler": "vllm", "deterministic": False, "device": "mps"}, ["recipe.engine.sampler"]),
+        (
+            {"sampler": {"memory_fraction": 0.2}, "deterministic": False, "device": "cpu"},
+            ["recipe.engine.sampler.memory_fraction"],
+        ),
+        (
+            {"sampler": {"cpu_cache_gib": 4}, "deterministic": False, "device": "cuda"},
+            ["recipe.engine.sampler.cpu_cache_gib"],
+        ),
+        # Where answers are given it is looked at all the same.
+        ({"algorithm": SFT(), "sampler": "vllm"}, ["recipe.engine.sampler"] * 2),
+        (
+            {"algorithm": SFT(), "sampler": "vllm", "deterministic": False},
+            ["recipe.engine.sampler"],
+        ),
     ],
 )
 def test_who_may_sample(engine, paths):

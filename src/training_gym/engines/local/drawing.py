@@ -6,7 +6,8 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from training_gym.spec.sampling import Sampler
+from training_gym.spec.errors import EngineError
+from training_gym.spec.sampling import Prompt, Sampler, Sampling
 
 
 @dataclass
@@ -46,3 +47,16 @@ class RunSampler(Sampler, Protocol):
     async def close(self) -> None:
         """Stop; requests in flight are cancelled."""
         ...
+
+
+def require_sampleable(prompt: Prompt, sampling: Sampling) -> None:
+    """Raise `EngineError` for what no sampler of this engine can draw."""
+    if prompt.media:
+        raise EngineError(
+            "the embedded engine samples text only, the prompt has media",
+            fix="remove the images or choose an engine that takes them",
+        )
+    if not prompt.token_ids:
+        raise EngineError("the prompt has no tokens", fix="give the task a prompt")
+    if sampling.max_tokens is None:
+        raise EngineError("max_tokens is open", fix="set sampling.max_tokens")

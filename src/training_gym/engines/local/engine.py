@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from training_gym.planning.memory import samples
 from training_gym.spec.algorithms import GivenAnswers
 from training_gym.spec.engine import Support, SupportReport
 from training_gym.spec.job import Job, NodeGroup, Tap
@@ -52,8 +53,10 @@ class LocalEngine:
         if isinstance(recipe.algorithm, GivenAnswers):
             entries = tuple(_supervised(run))
         else:
-            entries = (*_reinforced(recipe), *_overlapped(recipe), *_handed_over(recipe))
-        return SupportReport(engine=self.name, entries=(*entries, *_device(recipe)))
+            entries = (*_reinforced(recipe), *_overlapped(recipe))
+        return SupportReport(
+            engine=self.name, entries=(*entries, *_handed_over(run), *_device(recipe))
+        )
 
     def render(self, plan: Plan, run_id: str, attempt: int) -> Job:
         """See `spec.engine.Engine`."""
@@ -146,11 +149,26 @@ def _overlapped(recipe: Recipe) -> Iterator[Support]:
         )
 
 
-def _handed_over(recipe: Recipe) -> Iterator[Support]:
-    """What rules out that vLLM samples."""
-    engine = recipe.engine
+def _handed_over(run: RunSpec) -> Iterator[Support]:
+    """What rules out that vLLM samples, and what of its settings has no effect."""
+    engine = run.recipe.engine
     if engine.sampler is None:
         return
+    if not samples(run):
+        yield Support(
+            path="recipe.engine.sampler",
+            verdict="refused",
+            reason="answers are given and nothing is evaluated: nothing is sampled",
+            fix="leave sampler out, or add eval_dataset=…",
+        )
+    idle = {"cpu": "memory_fraction", "cuda": "cpu_cache_gib"}.get(engine.device)
+    if idle is not None and idle in engine.sampler.model_fields_set:
+        yield Support(
+            path=f"recipe.engine.sampler.{idle}",
+            verdict="refused",
+            reason=f"{idle} has no effect with device={engine.device!r}",
+            fix=f"leave {idle} out",
+        )
     if engine.deterministic:
         yield Support(
             path="recipe.engine.sampler",

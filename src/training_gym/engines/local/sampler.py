@@ -20,7 +20,7 @@ import torch
 
 from training_gym.engines.local.answers import Request
 from training_gym.engines.local.compute import Compute
-from training_gym.engines.local.drawing import SamplerStatistics
+from training_gym.engines.local.drawing import SamplerStatistics, require_sampleable
 from training_gym.engines.local.draws import draw, stream_of
 from training_gym.engines.local.network import Network
 from training_gym.engines.local.rows import Rows
@@ -83,15 +83,7 @@ class LocalSampler:
         adapter: str | None = None,
     ) -> Completion:
         """See `spec.sampling.Sampler`. Raises `EngineError` for what this engine cannot sample."""
-        if prompt.media:
-            raise EngineError(
-                "the embedded engine samples text only, the prompt has media",
-                fix="remove the images or choose an engine that takes them",
-            )
-        if not prompt.token_ids:
-            raise EngineError("the prompt has no tokens", fix="give the task a prompt")
-        if sampling.max_tokens is None:
-            raise EngineError("max_tokens is open", fix="set sampling.max_tokens")
+        require_sampleable(prompt, sampling)
         if len(prompt.token_ids) >= self._max_sequence_tokens:
             return Completion(token_ids=(), logprobs=(), versions=(), stop_reason="context")
         request = Request(

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from training_gym.engines.local.compute import Compute
-from training_gym.engines.local.drawing import SamplerStatistics
+from training_gym.engines.local.drawing import SamplerStatistics, require_sampleable
 from training_gym.engines.local.draws import stream_of
 from training_gym.engines.local.network import Network
 from training_gym.engines.local.vllm.weights import plain_weights
@@ -75,7 +75,12 @@ class VllmSampler:
         adapter: str | None = None,
     ) -> Completion:
         """See `spec.sampling.Sampler`. Raises `EngineError` for what cannot be sampled here."""
-        _require_sampleable(prompt, sampling, adapter, own=self._network.own_adapter)
+        require_sampleable(prompt, sampling)
+        if adapter not in (None, self._network.own_adapter):
+            raise EngineError(
+                f"vLLM samples what is trained here, and {adapter!r} is not",
+                fix="leave engine.sampler out to sample several adapters side by side",
+            )
         assert sampling.max_tokens is not None
         room = self._max_sequence_tokens - len(prompt.token_ids)
         if room <= 0:
@@ -202,25 +207,6 @@ class VllmSampler:
 
 def _take_in(model: Any, weights: Any) -> None:
     model.load_weights(weights)  # names what it loaded: nothing to hand back
-
-
-def _require_sampleable(
-    prompt: Prompt, sampling: Sampling, adapter: str | None, *, own: str
-) -> None:
-    if prompt.media:
-        raise EngineError(
-            "the embedded engine samples text only, the prompt has media",
-            fix="remove the images or choose an engine that takes them",
-        )
-    if adapter not in (None, own):
-        raise EngineError(
-            f"vLLM samples what is trained here, and {adapter!r} is not",
-            fix="leave engine.sampler out to sample several adapters side by side",
-        )
-    if not prompt.token_ids:
-        raise EngineError("the prompt has no tokens", fix="give the task a prompt")
-    if sampling.max_tokens is None:
-        raise EngineError("max_tokens is open", fix="set sampling.max_tokens")
 
 
 def _parameters(sampling: Sampling, key: SampleKey, codec: TextCodec, *, limit: int) -> Any:
