@@ -125,6 +125,16 @@ def test_an_environment_that_fails_everywhere_ends_the_run(learn):
         learn(GRPO(), lambda n, member: None, environment=Broken())
 
 
+def test_a_run_that_ends_so_says_what_the_failure_itself_says_to_do(learn):
+    class Unreachable:
+        async def run(self, task, policy, ctx):
+            raise EnvironmentFailure("the server gave no answer", fix="start the server")
+
+    with pytest.raises(EnvironmentFailure, match="the server gave no answer") as ended:
+        learn(GRPO(), lambda n, member: None, environment=Unreachable())
+    assert ended.value.fix == "start the server"
+
+
 def test_an_environment_that_fails_here_and_there_does_not(learn):
     class Flaky:
         async def run(self, task, policy, ctx):

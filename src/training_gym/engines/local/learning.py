@@ -179,10 +179,11 @@ def refuse_if_all_failed(episodes: Sequence[Episode]) -> None:
     and end as if it had been trained.
     """
     if episodes and all(e.outcome.status == "infrastructure_failed" for e in episodes):
+        last = episodes[-1].outcome
         raise EnvironmentFailure(
             f"each of the {len(episodes)} episodes of a batch failed; "
-            f"last: {episodes[-1].outcome.reason or 'no reason given'}",
-            fix="mend the environment, or what it depends on",
+            f"last: {last.reason or 'no reason given'}",
+            fix=last.fix or "mend the environment, or what it depends on",
         )
 
 
