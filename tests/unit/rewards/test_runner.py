@@ -210,6 +210,22 @@ def test_a_hanging_reward_is_killed_and_others_are_not_disturbed(source):
     assert values(after) == [2.0]
 
 
+@pytest.mark.parametrize("padding", [0, 40_000, 5_000_000])
+def test_what_lies_ahead_at_a_worker_is_not_lost_with_it(source, padding):
+    """Requests that fit into a socket, that do not, and that are larger than any buffer."""
+    fine = f"{' ' * padding}fine"
+    said = ["return 1", "sleep 60", f"return {fine!r} and 3", "exit 3", "return 5", "sleep 60"]
+    found = judge(source, code("told"), *said, f"return {fine!r} and 7", timeout_s=1.0)
+    kinds = ["ok", "timeout", "ok", "died", "ok", "timeout", "ok"]
+    assert [judgement.kind for judgement in found] == kinds
+    assert [value for value in values(found) if value] == [1.0, 3.0, 5.0, 7.0]
+
+
+def test_a_time_limit_begins_when_the_call_before_has_ended(source):
+    found = judge(source, code("told"), *["sleep 0.4"] * 6, timeout_s=1.5)
+    assert [judgement.kind for judgement in found] == ["ok"] * 6
+
+
 def test_workers_run_side_by_side(source):
     pids = values(judge(source, code("pid"), *[""] * 8, workers=2))
     assert len(set(pids)) == 2
