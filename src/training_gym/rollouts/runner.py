@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -20,7 +19,13 @@ from training_gym.rollouts.limited import Allowance, LimitedPolicy, LimitReached
 from training_gym.rollouts.seats import Players, Seats
 from training_gym.rollouts.services import Services
 from training_gym.spec.environment import Environment, Policy
-from training_gym.spec.episodes import Counters, Episode, Outcome
+from training_gym.spec.episodes import (
+    LARGEST_SCORE,
+    Counters,
+    Episode,
+    Outcome,
+    is_countable,
+)
 from training_gym.spec.errors import EngineError, GymError, ModelError
 from training_gym.spec.sampling import Sampling
 from training_gym.spec.tasks import Task
@@ -102,7 +107,7 @@ class EpisodeRunner:
         )
         async with self._presence(attempt.id):
             outcome = await self._outcome(attempt.task, policy(MAIN), context)
-        outcome = _finite(_cut_short(context.completed(outcome), agents, seats, allowance))
+        outcome = _countable(_cut_short(context.completed(outcome), agents, seats, allowance))
         others = {name: tuple(agent.messages) for name, agent in agents.items() if name != MAIN}
         return Episode(
             id=attempt.id,
@@ -137,7 +142,8 @@ class EpisodeRunner:
             return Outcome(status="infrastructure_failed", reason=error.message, fix=error.fix)
         except BaseExceptionGroup as group:
             return self._of_group(group)
-        except Exception as error:  # noqa: BLE001 - boundary: the environment's own code
+        # The boundary to the environment's own code; `sys.exit` there is an error like any other.
+        except (Exception, SystemExit) as error:  # noqa: BLE001
             return Outcome(status="infrastructure_failed", reason=describe_error(error))
         if not isinstance(outcome, Outcome):
             reason = f"run() returned {outcome!r:.60} instead of an Outcome"
@@ -181,8 +187,8 @@ def _cut_short(
     return outcome
 
 
-def _finite(outcome: Outcome) -> Outcome:
-    """The outcome, failed if its score is no number.
+def _countable(outcome: Outcome) -> Outcome:
+    """The outcome, failed if its score is no number that can be computed with.
 
     One NaN among the rewards of a group would make all its advantages NaN.
     """
@@ -190,12 +196,12 @@ def _finite(outcome: Outcome) -> Outcome:
     if score is None:
         return outcome
     values = [score.value, *(score.turns or ()), *(score.agents or {}).values()]
-    wrong = next((value for value in values if not math.isfinite(value)), None)
+    wrong = next((value for value in values if not is_countable(value)), None)
     if wrong is None:
         return outcome
     return outcome.changed(
         status="infrastructure_failed",
         reason=f"the environment gave {wrong} as a score",
-        fix="give finite numbers, or no score where there is none",
+        fix=f"give numbers of at most {LARGEST_SCORE:g}, or no score where there is none",
         score=None,
     )

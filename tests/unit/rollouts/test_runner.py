@@ -133,6 +133,7 @@ def test_what_raises_once_is_played_again(stage):
     [
         (ConnectionError("lost"), "ConnectionError: lost (test_runner.py, line "),
         (EnvironmentFailure("no sandbox", fix="start one"), "no sandbox"),
+        (SystemExit(3), "SystemExit: 3 (test_runner.py, line "),
     ],
 )
 def test_what_raises_twice_is_dropped_with_its_reason(stage, error, reason):
@@ -423,6 +424,7 @@ def test_the_budget_for_drift_holds_in_episodes(stage):
         Score(value=float("nan")),
         Score(value=1.0, turns=(1.0, float("inf"))),
         Score(value=1.0, agents={"critic": float("nan")}),
+        Score(value=1e308),
     ],
 )
 def test_a_score_that_is_no_number_is_dropped_not_learned_from(stage, score):
@@ -434,7 +436,7 @@ def test_a_score_that_is_no_number_is_dropped_not_learned_from(stage, score):
     (episode,) = stage.play(Scene(play))
     assert episode.outcome.status == "infrastructure_failed"
     assert "as a score" in episode.outcome.reason
-    assert "finite" in episode.outcome.fix
+    assert "at most 1e+18" in episode.outcome.fix
     assert episode.score is None
 
 
