@@ -58,8 +58,7 @@ def _turns(weights: Sequence[float], scores: Sequence[Score]) -> tuple[float, ..
         return None
     length = max(len(turns) for _, turns in given)
     return tuple(
-        sum(weight * turns[i] for weight, turns in given if i < len(turns))
-        for i in range(length)
+        sum(weight * turns[i] for weight, turns in given if i < len(turns)) for i in range(length)
     )
 
 

@@ -38,7 +38,7 @@ def test_all_tables_were_read():
 def test_every_definition_is_one(number, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {"__name__": "snippet"}
-    exec(SNIPPETS[number], names)  # noqa: S102 - the page's own
+    exec(SNIPPETS[number], names)
     assert isinstance(names["config"], TrainConfig)
 
 

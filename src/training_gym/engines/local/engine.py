@@ -53,7 +53,7 @@ class LocalEngine:
         if isinstance(recipe.algorithm, GivenAnswers):
             entries = tuple(_supervised(run))
         else:
-            entries = (*_reinforced(recipe), *_overlapped(recipe))
+            entries = (*_reinforced(recipe), *_single_turn(run), *_overlapped(recipe))
         return SupportReport(
             engine=self.name, entries=(*entries, *_handed_over(run), *_device(recipe))
         )
@@ -135,6 +135,19 @@ def _reinforced(recipe: Recipe) -> Iterator[Support]:
             reason=f"{recipe.optimizer_steps_per_batch} updates need as many groups, a batch has "
             f"{recipe.prompts_per_batch}",
             fix=f"lower it to {recipe.prompts_per_batch} or raise prompts_per_batch",
+        )
+
+
+def _single_turn(run: RunSpec) -> Iterator[Support]:
+    """What has no effect where an episode is one question and its answer."""
+    environments = [run.environment, *(each.environment for each in run.evaluations)]
+    value = run.recipe.max_turns
+    if "max_turns" in run.recipe.model_fields_set and value > 1 and not any(environments):
+        yield Support(
+            path="recipe.max_turns",
+            verdict="refused",
+            reason=f"max_turns={value} has no effect without an environment: one answer is asked",
+            fix="leave max_turns out, or name the environment that takes turns",
         )
 
 
