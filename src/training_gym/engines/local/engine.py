@@ -75,6 +75,7 @@ class LocalEngine:
                 "unpause": "SIGCONT",
             },
             max_restarts=plan.run.recipe.max_restarts,
+            leaves_summary=True,
         )
 
     def taps(self, plan: Plan) -> tuple[Tap, ...]:
