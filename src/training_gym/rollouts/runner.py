@@ -136,6 +136,11 @@ class EpisodeRunner:
             if context.deadline_s > 0:
                 return Outcome(status="infrastructure_failed", reason="TimeoutError")
             return Outcome(status="truncated", reason=f"{self._limits.timeout_s:g} s")
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise  # the whole episode is given up
+            return Outcome(status="infrastructure_failed", reason=describe_error(error))
         except (EngineError, ModelError):
             raise  # ours, and the same for every episode
         except GymError as error:

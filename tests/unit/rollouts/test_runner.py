@@ -172,13 +172,34 @@ def test_an_error_of_ours_ends_the_run(stage):
         stage.play(SingleTurn(), [EngineError("broken", fix="mend it")])
 
 
-def test_a_conversation_without_question_is_refused(stage, task):
-    async def nothing_asked(task, policy, ctx):
-        reply = await policy.chat(task.prompt)
-        await policy.chat([*task.prompt, reply])
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        ([], "nothing for the policy to answer"),
+        ([user("x"), assistant("y")], "nothing for the policy to answer"),
+        ("hello", "the text 'hello' instead of messages"),
+        ([{"role": "user", "content": "x"}], "which is no message"),
+    ],
+)
+def test_what_cannot_be_asked_fails_this_episode_alone(stage, asked, reason):
+    async def confused(task, policy, ctx):
+        await policy.chat(task.prompt)
+        await policy.chat(asked)
 
-    with pytest.raises(EngineError, match="nothing for the policy to answer"):
-        stage.play(Scene(nothing_asked))
+    (episode,) = stage.play(Scene(confused))
+    assert episode.outcome.status == "infrastructure_failed"
+    assert reason in episode.outcome.reason
+    assert episode.outcome.fix
+
+
+def test_an_environment_that_cancels_itself_fails_its_episode(stage):
+    async def cancelled(task, policy, ctx):
+        await policy.chat(task.prompt)
+        raise asyncio.CancelledError
+
+    (episode,) = stage.play(Scene(cancelled))
+    assert episode.outcome.status == "infrastructure_failed"
+    assert "CancelledError" in episode.outcome.reason
 
 
 async def chatter(task, policy, ctx):
