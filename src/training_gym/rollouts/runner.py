@@ -107,7 +107,10 @@ class EpisodeRunner:
         )
         async with self._presence(attempt.id):
             outcome = await self._outcome(attempt.task, policy(MAIN), context)
-        outcome = _countable(_cut_short(context.completed(outcome), agents, seats, allowance))
+        paths = tuple(seats.trajectories())
+        silent = seats.records_tokens and not paths
+        outcome = _cut_short(context.completed(outcome), agents, allowance, silent=silent)
+        outcome = _countable(outcome)
         others = {name: tuple(agent.messages) for name, agent in agents.items() if name != MAIN}
         return Episode(
             id=attempt.id,
@@ -117,7 +120,7 @@ class EpisodeRunner:
             stream=attempt.stream,
             messages=tuple(agents[MAIN].messages),
             conversations=others,
-            trajectories=tuple(seats.trajectories()),
+            trajectories=paths,
             outcome=outcome,
             score=None if outcome.status == "infrastructure_failed" else outcome.score,
             counters=counters,
@@ -175,9 +178,9 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 def _cut_short(
-    outcome: Outcome, agents: dict[str, LimitedPolicy], seats: Seats, allowance: Allowance
+    outcome: Outcome, agents: dict[str, LimitedPolicy], allowance: Allowance, *, silent: bool
 ) -> Outcome:
-    """An episode whose last answer was cut off counts as truncated."""
+    """An episode whose last answer was cut off counts as truncated; `silent`: nothing was said."""
     if outcome.status != "finished":
         return outcome
     last = [agent.inner.stop_reasons[-1] for agent in agents.values() if agent.inner.stop_reasons]
@@ -187,7 +190,7 @@ def _cut_short(
         if cut == "length" and allowance.is_spent:
             reason = f"{allowance.max_tokens} tokens"
         return outcome.changed(status="truncated", reason=reason)
-    if not seats.trajectories() and seats.records_tokens:
+    if silent:
         return outcome.changed(status="model_failed", reason="nothing was sampled")
     return outcome
 

@@ -32,10 +32,10 @@ from training_gym.spec.settings import Settings
 class Lora(Settings):
     """A low-rank adapter instead of all weights (Hu et al. 2021, arXiv:2106.09685)."""
 
-    rank: int = Field(16, ge=1)
+    rank: int = Field(16, ge=1, le=2**16)
     alpha: float = Field(32, gt=0, allow_inf_nan=False)
     dropout: float = Field(0.0, ge=0, lt=1)
-    target_modules: tuple[str, ...] = ("all-linear",)
+    target_modules: tuple[str, ...] = Field(("all-linear",), min_length=1)
     """Names of the linear layers, or `all-linear`."""
 
 
@@ -201,7 +201,7 @@ class Recipe(Settings):
     """Seconds after which a reward is killed."""
     reward_workers: int = Field(1, ge=1, le=4096)
     """Processes that run synchronous rewards."""
-    seed: int = 0
+    seed: int = Field(0, ge=0, lt=2**63)
     max_restarts: int = Field(0, ge=0, le=10**6)
     """Times the job starts again by itself, from the newest checkpoint, after a crash."""
 

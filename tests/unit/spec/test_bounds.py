@@ -2,8 +2,9 @@
 
 import pytest
 
-from training_gym import LocalEngine, Recipe
+from training_gym import GRPO, LocalEngine, Lora, Recipe
 from training_gym.rewards.graders import FunctionCases
+from training_gym.rewards.library import NumericMatch
 from training_gym.spec.errors import SpecError
 from training_gym.spec.health import Bounds, Thresholds
 from training_gym.spec.sampling import Sampling
@@ -20,6 +21,11 @@ from training_gym.spec.sampling import Sampling
         (Bounds, {"warning": -1, "critical": 1}),
         (Thresholds, {"kl_floor": float("nan")}),
         (FunctionCases, {"concurrency": 0}),
+        (Recipe, {"seed": 10**26}),
+        (GRPO, {"passes": 10**6}),
+        (Lora, {"target_modules": ()}),
+        (Lora, {"rank": 10**30}),
+        (NumericMatch, {"tolerance": float("inf")}),
     ],
 )
 def test_an_absurd_number_is_refused(kind, values):

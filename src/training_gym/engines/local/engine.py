@@ -141,15 +141,19 @@ def _reinforced(recipe: Recipe) -> Iterator[Support]:
 
 def _single_turn(run: RunSpec) -> Iterator[Support]:
     """What has no effect where an episode is one question and its answer."""
-    environments = [run.environment, *(each.environment for each in run.evaluations)]
-    value = run.recipe.max_turns
-    if "max_turns" in run.recipe.model_fields_set and value > 1 and not any(environments):
-        yield Support(
-            path="recipe.max_turns",
-            verdict="refused",
-            reason=f"max_turns={value} has no effect without an environment: one answer is asked",
-            fix="leave max_turns out, or name the environment that takes turns",
-        )
+    if run.environment or any(each.environment for each in run.evaluations):
+        return
+    for name in ("max_turns", "drift"):
+        value = getattr(run.recipe, name)
+        default = Recipe.model_fields[name].get_default(call_default_factory=True)
+        if name in run.recipe.model_fields_set and value not in (default, 1):
+            yield Support(
+                path=f"recipe.{name}",
+                verdict="refused",
+                reason=f"{name}={value!r:.40} has no effect without an environment, which asks "
+                "for one answer",
+                fix=f"leave {name} out, or name the environment that takes turns",
+            )
 
 
 def _overlapped(recipe: Recipe) -> Iterator[Support]:

@@ -42,10 +42,11 @@ class Rows:
 
     def retire(self, request: Request) -> None:
         """The request has ended; its row stays warm."""
-        self.table.retire(request.row)
-        for row, slot in enumerate(self.table.slots[: self.table.num_active]):
-            if slot.owner is not None:
-                slot.owner.row = row
+        row = request.row
+        self.table.retire(row)
+        moved = self.table.slots[row].owner
+        if moved is not None:
+            moved.row = row
 
     def drop_abandoned(self) -> None:
         """Retire requests whose callers are gone."""

@@ -266,6 +266,7 @@ class LocalSampler:
             reason = request.stop_reason(self._codec, self._max_sequence_tokens)
             if reason is not None:
                 ended.append((request, request.completion(reason)))
-        for request, _ in ended:
+        # From the last row on: what is moved into a row that is given up is then what goes on.
+        for request, _ in sorted(ended, key=lambda end: end[0].row, reverse=True):
             self._rows.retire(request)
         return ended
