@@ -108,6 +108,7 @@ def start_of(task: str, seed: int, steps: int, home: Path) -> str:
     from training_gym.spec.datasets import RowsDataset
     from training_gym.testing.tiny import tiny_model
 
+    rate = 1e-3 if SHAPES[task]["model"] else 3e-3
     run = TrainConfig(
         name="race-start",
         model=tiny_model(home / "random", seed=seed, num_kv_heads=4, **SHAPES[task]["model"]),
@@ -117,7 +118,11 @@ def start_of(task: str, seed: int, steps: int, home: Path) -> str:
             num_steps=steps,
             prompts_per_batch=64,
             group_size=1,
-            optimizer=AdamW(learning_rate=1e-3 if SHAPES[task]["model"] else 3e-3, schedule="cosine", warmup_steps=10),
+            optimizer=AdamW(
+                learning_rate=1e-3 if SHAPES[task]["model"] else 3e-3,
+                schedule="cosine",
+                warmup_steps=10,
+            ),
             checkpoints={"every": None},
             seed=seed,
             engine=LocalEngine(device="cpu", threads=1),

@@ -16,7 +16,7 @@ from training_gym.rewards.faults import describe_error
 from training_gym.rollouts.attempts import Attempt, Limits
 from training_gym.rollouts.context import EpisodeContext
 from training_gym.rollouts.limited import Allowance, LimitedPolicy, LimitReached
-from training_gym.rollouts.seats import Players, Seats
+from training_gym.rollouts.seats import Players
 from training_gym.rollouts.services import Services
 from training_gym.spec.environment import Environment, Policy
 from training_gym.spec.episodes import (
