@@ -6,6 +6,8 @@ this at once and each record is taken in exactly once. A torn last line is not t
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -59,12 +61,25 @@ def bring_up_to_date(run: RunDirectory, connection: sqlite3.Connection) -> None:
     while found:
         connection.execute("BEGIN IMMEDIATE")
         try:
-            more = _take_in_block(run, connection, found)
+            with _uncollected():
+                more = _take_in_block(run, connection, found)
             connection.execute("COMMIT")
         except BaseException:
             connection.execute("ROLLBACK")
             raise
         found = found if more else []
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """No looking for cycles among a block's records, which have none: it took half of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _grown(run: RunDirectory, connection: sqlite3.Connection) -> list[tuple[Stream, Segment, int]]:

@@ -7,6 +7,7 @@ dictionary of any of them. Imported only where msgspec is installed.
 from __future__ import annotations
 
 import math
+from array import array
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
@@ -97,5 +98,5 @@ def _metric_line(read: Any, names: tuple[str, ...]) -> MetricLine:
             math.nan if version is None else version,
         ),
         names,
-        msgspec.structs.astuple(read.values),
+        array("d", msgspec.structs.astuple(read.values)),
     )
