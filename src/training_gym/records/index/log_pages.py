@@ -136,7 +136,7 @@ def _compiled(pattern: str) -> re.Pattern[str] | None:
         return None
     try:
         return re.compile(pattern, re.IGNORECASE)
-    except re.error as error:
+    except (re.error, RecursionError, OverflowError) as error:
         raise RecordsError(
             f"{pattern!r:.60} is no regular expression: {error}",
             fix="escape what is meant literally with a backslash",
