@@ -199,7 +199,7 @@ RULES = (
             "the model learned to reason more, or to stop where it has nothing to add",
         ),
         next=(
-            "read the longest and the shortest episodes: training-gym runs episodes {run}",
+            "read the longest and the shortest episodes: training-gym episodes {run}",
             "compare reward and length within groups: alert length_reward",
             "use DrGRPO, or an overlong penalty, if the content did not improve",
         ),
@@ -231,7 +231,7 @@ RULES = (
             "the model does not know its end-of-turn token",
         ),
         next=(
-            "look at where they were cut: training-gym runs episodes {run}",
+            "look at where they were cut: training-gym episodes {run}",
             "raise the limit that cut them, or penalise overlong answers (DAPO)",
         ),
         source="miles warns at 0.25",
@@ -262,7 +262,7 @@ RULES = (
             "the temperature is too low, or the sampler repeats its random numbers",
         ),
         next=(
-            "look at one group side by side: training-gym runs episodes {run}",
+            "look at one group side by side: training-gym episodes {run}",
             "raise the temperature; lower the learning rate if entropy fell as well",
         ),
         source="ours",
@@ -277,7 +277,7 @@ RULES = (
             "the policy degenerates: updates too large, or lengths without a bound",
         ),
         next=(
-            "read such an episode: training-gym runs episodes {run}",
+            "read such an episode: training-gym episodes {run}",
             "penalise repetition in the reward, or stop earlier",
         ),
         source="slime logs a repetition share; the bound is ours",
