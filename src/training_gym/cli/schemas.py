@@ -134,7 +134,8 @@ SCHEMAS: dict[str, dict[str, str]] = {
     "export/1": {
         "run_id": "the run",
         "format": "html, csv, parquet, chrome, atif or otlp",
-        "files": "what was written",
+        "files": "what was written, the first hundred",
+        "num_files": "how many there are",
     },
     "sync/1": {
         "run_id": "the run",

@@ -137,12 +137,13 @@ def reward_concentration(history: History, environment: str, limits: Thresholds)
     if len(gains) < 2:
         return None
     total = sum(gain for gain in gains.values() if gain > 0)
-    spread = _reward_deviation(early)
+    before, after = joined(early).rewards, joined(now).rewards
+    rose = bool(before) and bool(after) and statistics.fmean(after) > statistics.fmean(before)
     name = max(gains, key=lambda component: gains[component])
     share = gains[name] / total if total > 0 else 0.0
     message = f"{name} made {share:.0%} of the gain in reward"
     others_gained = any(gain > 0.02 * total for other, gain in gains.items() if other != name)
-    if total < 0.25 * spread or total <= 0:
+    if not rose or total <= 0 or total < 0.25 * statistics.pstdev(before):
         return Reading(share, message)
     if ABOUT_FORM.search(name):
         bounds = Bounds(
@@ -169,11 +170,6 @@ def _gains(early: list[Plays], now: list[Plays], weights: object) -> dict[str, f
     known = weights if isinstance(weights, dict) else {}
     names = [name for name in before.keys() & after.keys() if "." not in name or name in known]
     return {name: known.get(name, 1.0) * (after[name] - before[name]) for name in sorted(names)}
-
-
-def _reward_deviation(early: list[Plays]) -> float:
-    rewards = joined(early).rewards
-    return statistics.pstdev(rewards) if rewards else 0.0
 
 
 def _first_length(history: History, environment: str) -> float | None:
