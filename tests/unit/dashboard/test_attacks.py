@@ -18,6 +18,9 @@ from starlette.applications import Starlette
 from starlette.routing import Mount, Route
 
 from training_gym.dashboard import guard
+from training_gym.records.index import searching
+from training_gym.records.recorder import Recorder
+from training_gym.records.run_directory import RunDirectory
 
 SAFE = {"GET", "HEAD"}
 OPEN = {("/{rest:path}", "GET"), ("/{rest:path}", "HEAD"), ("/api/v1/session", "POST")}
@@ -188,6 +191,20 @@ def test_what_is_asked_of_episodes_breaks_nothing(reader: Any, name: str, value:
 def test_a_regular_expression_of_somebody_elses_is_survived(reader: Any, pattern: str) -> None:
     answer = reader.ask(f"/api/v1/runs/hostile/logs?regex={quote(pattern)}")
     assert answer.status in (200, 400), answer.body
+
+
+def test_a_pattern_that_would_take_forever_is_ended(
+    server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(searching, "LONGEST_S", 0.5)
+    run = RunDirectory(server.home / "runs" / "good")
+    with Recorder(run, writer="evil", attempt=1) as recorder:
+        recorder.log("a" * 60 + "!")
+    answer = server.ask("/api/v1/runs/good/logs?regex=" + quote("(a+)+$"))
+    assert answer.status == 400
+    assert "takes too long" in answer.json["error"]["message"]
+    found = server.api("runs/good/logs?regex=" + quote("^A{60}!$"))["lines"]
+    assert [line["writer"] for line in found] == ["evil"]
 
 
 BODIES = [
