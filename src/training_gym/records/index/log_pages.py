@@ -6,7 +6,8 @@ import base64
 import json
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
+from contextlib import closing
 from itertools import islice
 from typing import Any
 
@@ -38,8 +39,10 @@ def page(run: RunDirectory, connection: sqlite3.Connection, query: LogQuery) -> 
     deadline = time.monotonic() + SEARCH_S
     found: list[LogLine] = []
     last, complete, more = at, True, False
-    rows = _rows(connection, query, backwards, at)
-    with searching(query.regex) as search:
+    with (
+        closing(_rows(connection, query, backwards, at)) as rows,
+        searching(query.regex) as search,
+    ):
         while some := list(islice(rows, TRIED if query.regex else query.limit + 1)):
             lines = [_line(run, connection, row) for row in some]
             for line, matches in zip(lines, search([line.text for line in lines]), strict=True):
@@ -76,7 +79,7 @@ def _rows(
     query: LogQuery,
     backwards: bool,
     at: tuple[float, int] | None,
-) -> Iterator[Sequence[Any]]:
+) -> Generator[Sequence[Any], None, None]:
     parts: list[str] = ["1"]
     values: list[Any] = []
     for name, words in (("s.word", query.source), ("w.word", query.writer)):
