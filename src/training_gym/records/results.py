@@ -196,7 +196,7 @@ def _vanished(run: RunDirectory) -> _Verdict:
 
 def _crash(run: RunDirectory, ending: Exit) -> Failure:
     said = next((line for line in reversed(ending.last_lines) if line.strip()), "")
-    fix = f"read what it said: training-gym runs logs {run.run_id}"
+    fix = f"read what it said: training-gym logs {run.run_id}"
     if ending.signal == "SIGKILL":
         fix = "most likely memory ran out: use a smaller batch or model; " + fix
     return Failure(message=f"{ending.reason}: {said}" if said else ending.reason, fix=fix)

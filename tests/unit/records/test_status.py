@@ -182,7 +182,7 @@ def test_without_a_summary_steps_and_checkpoint_come_from_the_records(run):
     result = compose_result(run)
     assert result.status == "failed"
     assert result.error.message == "the engine exited with 1: RuntimeError: x"
-    assert "runs logs r1" in result.error.fix
+    assert "training-gym logs r1" in result.error.fix
     assert result.steps == 3
     assert result.checkpoint.sha256 == saved.sha256
 

@@ -57,7 +57,7 @@ class _Numbers:
                 place = self._places[name] = len(self._places)
                 self._connection.execute("INSERT INTO components VALUES (?, ?)", (place, name))
             if place < COMPONENT_COLUMNS:
-                row[place] = number_or_none(value)
+                row[place] = value if type(value) is float else number_or_none(value)
         return row
 
 

@@ -236,10 +236,10 @@ class Index:
         asked = (suite, before_step, after_step, threshold)
         return self._ask(run_id, lambda c: evaluations.flipped(run, c, *asked))
 
-    def changes(self, run_id: str, cursor: str = "", *, limit: int = 1000) -> Changes:
-        """What is new since `cursor`, at most `limit` records of each kind.
+    def changes(self, run_id: str, cursor: str | float = "", *, limit: int = 1000) -> Changes:
+        """What is new since `cursor`, or since a moment; at most `limit` records of each kind.
 
-        Without a cursor: nothing but the row and the cursor to begin with.
+        Without either: nothing but the row and the cursor to begin with.
         """
         run, policy = self._run(run_id), self._policy(run_id)
         documents = Documents.read(run)
