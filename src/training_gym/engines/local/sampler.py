@@ -21,11 +21,13 @@ import torch
 from training_gym.engines.local.answers import Request
 from training_gym.engines.local.compute import Compute
 from training_gym.engines.local.drawing import SamplerStatistics, require_sampleable
-from training_gym.engines.local.draws import draw, stream_of
+from training_gym.engines.local.draws import Draw, draw, stream_of
+from training_gym.engines.local.grammars import Grammars, Matcher, require_holdable
 from training_gym.engines.local.network import Network
 from training_gym.engines.local.rows import Rows
 from training_gym.models.weights.adapters import replace_adapter
 from training_gym.spec.errors import EngineError
+from training_gym.spec.forms import Grammar
 from training_gym.spec.sampling import (
     Completion,
     Prompt,
@@ -34,6 +36,9 @@ from training_gym.spec.sampling import (
     WeightUpdate,
 )
 from training_gym.spec.text import TextCodec
+
+Ended = tuple[Request, Completion | EngineError]
+"""A request that got its answer, or why it gets none."""
 
 
 class LocalSampler:
@@ -54,6 +59,7 @@ class LocalSampler:
         self._network = network
         self._codec = codec
         self._compute = compute
+        self._grammars = Grammars(codec)
         self._rows = Rows(
             network,
             num_rows=slots,
@@ -82,8 +88,14 @@ class LocalSampler:
         session: str | None = None,
         adapter: str | None = None,
     ) -> Completion:
-        """See `spec.sampling.Sampler`. Raises `EngineError` for what this engine cannot sample."""
+        """See `spec.sampling.Sampler`.
+
+        Raises `EngineError` for what this engine cannot sample, `FormError` for what it cannot hold
+        an answer to.
+        """
         require_sampleable(prompt, sampling)
+        require_holdable(sampling)
+        matcher = await self._matcher(sampling)
         if len(prompt.token_ids) >= self._max_sequence_tokens:
             return Completion(token_ids=(), logprobs=(), versions=(), stop_reason="context")
         request = Request(
@@ -94,6 +106,7 @@ class LocalSampler:
             self._network.route(adapter),
             asyncio.get_running_loop().create_future(),
             stream=stream_of(key),
+            matcher=matcher,
         )
         self._waiting.append(request)
         self._notify()
@@ -101,6 +114,11 @@ class LocalSampler:
             return await request.future
         finally:
             self._abandon(request)
+
+    async def _matcher(self, sampling: Sampling) -> Matcher | None:
+        if not isinstance(sampling.form, Grammar):
+            return None
+        return await self._compute.run(self._grammars.matcher, sampling.form)
 
     async def score(self, sequences: Sequence[Sequence[int]]) -> list[list[float]]:
         """See `spec.sampling.Sampler`."""
@@ -185,16 +203,20 @@ class LocalSampler:
         while self._waiting or self._rows.table.num_active:
             await self._quiescence()
             self._admit_order()
-            ended: list[tuple[Request, Completion]] = []
+            ended: list[Ended] = []
             try:
                 ended = await self._compute.run(self._step)
             except torch.OutOfMemoryError as error:
                 self._shrink(error)
             except Exception as error:  # noqa: BLE001 - boundary: the callers own the failure
                 self._fail(error)
-            for request, completion in ended:
-                if not request.future.done():
-                    request.future.set_result(completion)
+            for request, answer in ended:
+                if request.future.done():
+                    continue
+                if isinstance(answer, Completion):
+                    request.future.set_result(answer)
+                else:
+                    request.future.set_exception(answer)
             await asyncio.sleep(0)  # callers that were answered go on before the next step
 
     async def _quiescence(self) -> None:
@@ -242,30 +264,42 @@ class LocalSampler:
     # Below: on the compute thread.
 
     @torch.inference_mode()
-    def _step(self) -> list[tuple[Request, Completion]]:
+    def _step(self) -> list[Ended]:
         started = time.perf_counter()
         try:
             return self._drawn()
         finally:
             self.statistics.busy_seconds += time.perf_counter() - started
 
-    def _drawn(self) -> list[tuple[Request, Completion]]:
-        """One token more for each request; those that ended by it."""
+    def _drawn(self) -> list[Ended]:
+        """One token more for each request; those that ended by it or could not be drawn for."""
         self._rows.drop_abandoned()
         self._rows.admit(self._waiting)
         self.statistics.prefilled_tokens = self._rows.prefilled_tokens
+        ended, wishes = self._wishes()
         requests = self._rows.active()
         if not requests:
-            return []
+            return ended
         logits = self._rows.next_logits()
         self.statistics.steps += 1
-        tokens, logprobs = draw(logits, [request.wish(self._codec) for request in requests])
-        ended = []
+        tokens, logprobs = draw(logits, [wishes[request] for request in requests])
         for request, token, logprob in zip(requests, tokens, logprobs, strict=True):
             request.take(token, logprob, self._versions.get(request.adapter, self.version))
             reason = request.stop_reason(self._codec, self._max_sequence_tokens)
             if reason is not None:
                 ended.append((request, request.completion(reason)))
+                self._rows.retire(request)
+        return ended
+
+    def _wishes(self) -> tuple[list[Ended], dict[Request, Draw]]:
+        """What each request's next token is drawn by; forms that go no further end theirs alone."""
+        ended: list[Ended] = []
+        wishes: dict[Request, Draw] = {}
+        for request in self._rows.active():
+            try:
+                wishes[request] = request.wish(self._codec)
+            except EngineError as error:
+                ended.append((request, error))
         for request, _ in ended:
             self._rows.retire(request)
-        return ended
+        return ended, wishes
