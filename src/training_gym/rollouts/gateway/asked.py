@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from training_gym.rollouts.gateway.refusals import Refused
 from training_gym.rollouts.policy import Sample
 from training_gym.spec.errors import did_you_mean
+from training_gym.spec.forms import AnswerForm
 from training_gym.spec.messages import Message, ToolSpec
 from training_gym.spec.sampling import Sampling
 
@@ -62,6 +63,10 @@ class Asked:
     with_usage: bool = False
     """Whether a stream of OpenAI's ends with the usage."""
     with_logprobs: bool = False
+    form: AnswerForm | None = None
+    """What the answer has to be; None: whatever the policy says."""
+    form_asked_by: str = ""
+    """The parameter that asks for a form."""
     shown: Mapping[str, Any] | None = None
     """What the dialect shows again in its answer."""
 

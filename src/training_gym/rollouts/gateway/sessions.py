@@ -13,6 +13,7 @@ from training_gym.rollouts.gateway.limits import GatewayLimits
 from training_gym.rollouts.gateway.refusals import Refused, over
 from training_gym.rollouts.policy import Sample, SamplingPolicy
 from training_gym.spec.episodes import Score
+from training_gym.spec.errors import FormError
 from training_gym.spec.messages import Message
 from training_gym.spec.sampling import Sampling
 
@@ -194,6 +195,8 @@ class GatewaySession:
 
     async def _sample(self, asked: Asked, answer_id: str) -> list[Sample]:
         sampling = asked.draw.over(self.sampling, pinned=self.pinned)
+        if asked.form is not None:
+            sampling = sampling.changed(form=asked.form)
         seed = asked.draw.seed
         async with self.turnstile:
             try:
@@ -203,7 +206,7 @@ class GatewaySession:
                     seeds = (None if seed is None else seed + n for n in range(asked.count))
                     draws = (self._draw(asked, sampling, each) for each in seeds)
                     samples = list(await asyncio.gather(*draws))
-            except asyncio.CancelledError:
+            except (asyncio.CancelledError, Refused):
                 raise
             except Exception as error:
                 self.failure = error
@@ -220,14 +223,22 @@ class GatewaySession:
         return samples
 
     async def _draw(self, asked: Asked, sampling: Sampling, seed: int | None) -> Sample:
-        return await self.policy.sample(
-            asked.prompt,
-            tools=asked.tools,
-            sampling=sampling,
-            cut_stop_text=True,
-            delivered=False,
-            seed=seed,
-        )
+        try:
+            return await self.policy.sample(
+                asked.prompt,
+                tools=asked.tools,
+                sampling=sampling,
+                cut_stop_text=True,
+                delivered=False,
+                seed=seed,
+            )
+        except FormError as error:
+            raise Refused(
+                error.message,
+                fix=error.fix,
+                code="unsupported_value",
+                param=asked.form_asked_by or None,
+            ) from error
 
     def _done(self, task: asyncio.Task[list[Sample]]) -> None:
         self._under_way -= 1

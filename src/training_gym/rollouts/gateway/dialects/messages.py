@@ -17,6 +17,7 @@ from training_gym.rollouts.gateway.asked import (
     read_body,
 )
 from training_gym.rollouts.gateway.dialects.chat import stops_of, tool_of
+from training_gym.rollouts.gateway.dialects.forms import Choice, Names, SchemaFormat, answer_form
 from training_gym.rollouts.gateway.dialects.message_blocks import (
     Block,
     TextBlock,
@@ -26,18 +27,20 @@ from training_gym.rollouts.gateway.dialects.message_blocks import (
     streamed,
     text_of,
 )
+from training_gym.rollouts.gateway.refusals import Refused
 from training_gym.rollouts.policy import Sample
 from training_gym.spec.messages import Message, ToolSpec
 
 NEUTRAL: dict[str, Sequence[Any]] = {
     "thinking": ({"type": "disabled"},),
-    "tool_choice": ({"type": "auto"}, {"type": "auto", "disable_parallel_tool_use": False}),
     "service_tier": ("auto", "standard_only"),
     "container": (),
     "mcp_servers": ([],),
     "context_management": (),
-    "output_config": ({},),
 }
+
+
+_NAMES = Names(schema="output_config.format", parallel="tool_choice.disable_parallel_tool_use")
 
 
 class Tool(Block):
@@ -47,6 +50,37 @@ class Tool(Block):
     name: str
     description: str | None = None
     input_schema: dict[str, JsonValue]
+    strict: bool | None = None
+
+
+class ToolChoice(Body):
+    """Whether tools are to be called."""
+
+    type: Literal["auto", "any", "tool", "none"]
+    name: str | None = None
+    disable_parallel_tool_use: bool = False
+
+    @property
+    def wanted(self) -> Choice:
+        """The same in no dialect; raises `Refused` for a name where none belongs."""
+        if (self.type == "tool") != (self.name is not None):
+            raise Refused(
+                f"a tool_choice of type {self.type} "
+                + ("with" if self.name else "without")
+                + " a name",
+                fix='name a tool with {"type": "tool", "name": …}',
+                param="tool_choice",
+            )
+        mode: Literal["auto", "none", "required"] = "required"
+        if self.type in ("auto", "none"):
+            mode = "auto" if self.type == "auto" else "none"
+        return Choice(mode, self.name, not self.disable_parallel_tool_use)
+
+
+class OutputConfig(Body):
+    """How the answer is to be."""
+
+    format: SchemaFormat | None = None
 
 
 class Metadata(Body):
@@ -62,6 +96,8 @@ class CountRequest(Body):
     messages: Annotated[list[Turn], Field(min_length=1)]
     system: str | list[TextBlock] = ""
     tools: list[Tool] = []
+    tool_choice: ToolChoice = ToolChoice(type="auto")
+    output_config: OutputConfig = OutputConfig()
 
     @property
     def prompt(self) -> tuple[Message, ...]:
@@ -98,6 +134,13 @@ class Messages:
     def read(self, body: Any, tolerated: frozenset[str], memory: Remembered) -> Asked:
         """See `Dialect`."""
         asked = read_body(MessagesRequest, body, neutral=NEUTRAL, tolerated=tolerated)
+        held = "strict" not in tolerated
+        form, asked_by = answer_form(
+            _NAMES,
+            schema=asked.output_config.format.wanted if asked.output_config.format else None,
+            choice=asked.tool_choice.wanted,
+            offered={tool.name: held and bool(tool.strict) for tool in asked.tools},
+        )
         return Asked(
             prompt=asked.prompt,
             model=asked.model,
@@ -110,6 +153,8 @@ class Messages:
             ),
             tools=asked.offered,
             stream=asked.stream,
+            form=form,
+            form_asked_by=asked_by,
         )
 
     def read_count(self, body: Any, tolerated: frozenset[str]) -> CountRequest:
