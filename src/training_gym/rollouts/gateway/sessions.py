@@ -92,6 +92,8 @@ class GatewaySession:
     repeats: int = 0
     """Of these, retries that were answered from memory."""
     _exchanges: OrderedDict[str, Exchange] = field(default_factory=OrderedDict)
+    _latest: dict[bytes, Exchange] = field(default_factory=dict)
+    """Of these, the last one for each body."""
     _conversations: OrderedDict[str, tuple[Message, ...]] = field(default_factory=OrderedDict)
     _count: int = 0
     _under_way: int = 0
@@ -144,7 +146,7 @@ class GatewaySession:
         self._under_way += 1
         task.add_done_callback(self._done)
         made = Exchange(digest, answer_id, task)
-        self._exchanges[key or answer_id] = made
+        self._exchanges[key or answer_id] = self._latest[digest] = made
         self._drop_old()
         return made
 
@@ -186,12 +188,11 @@ class GatewaySession:
                     code="idempotency_key_reused",
                 )
             return None if _failed(found) else found
-        for found in reversed(self._exchanges.values()):
-            if found.digest != digest or _failed(found):
-                continue
-            abandoned = not found.delivered and found.listeners == 0
-            return found if retry or abandoned else None
-        return None
+        found = self._latest.get(digest)
+        if found is None or _failed(found):
+            return None
+        abandoned = not found.delivered and found.listeners == 0
+        return found if retry or abandoned else None
 
     async def _sample(self, asked: Asked, answer_id: str) -> list[Sample]:
         sampling = asked.draw.over(self.sampling, pinned=self.pinned)
@@ -251,7 +252,9 @@ class GatewaySession:
             return
         done = [name for name, e in self._exchanges.items() if e.delivered or _failed(e)]
         for name in done[: max(len(self._exchanges) - self.limits.kept_answers, 0)]:
-            del self._exchanges[name]
+            old = self._exchanges.pop(name)
+            if self._latest.get(old.digest) is old:
+                del self._latest[old.digest]
 
 
 def new_key() -> str:
