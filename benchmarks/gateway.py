@@ -105,6 +105,7 @@ class Server:
         key: str | None,
         *,
         fresh: bool = False,
+        env: dict[str, str] | None = None,
         **changes: object,
     ) -> None:
         self.name = name
@@ -112,7 +113,8 @@ class Server:
         self.fresh = fresh
         self.asked = 0
         said = subprocess.PIPE if key is None else subprocess.DEVNULL
-        self.process = subprocess.Popen(command, stdout=said, text=True)
+        env = {**os.environ, **(env or {})}
+        self.process = subprocess.Popen(command, stdout=said, text=True, env=env)
         if key is None:
             key = self.process.stdout.readline().strip()
         body = json.dumps({**BODY, **changes}).encode()
@@ -184,7 +186,9 @@ def litellm(python: str, port: int) -> Server:
     config = {"model_list": [{"model_name": "policy", "litellm_params": model}]}
     (folder / "config.yaml").write_text(json.dumps(config))  # JSON is YAML
     command = [str(Path(python).parent / "litellm"), "--config", str(folder / "config.yaml")]
-    return Server("LiteLLM proxy, mock model", [*command, "--port", str(port)], port, "x")
+    env = {"LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true"}
+    command += ["--port", str(port)]
+    return Server("LiteLLM proxy, mock model", command, port, "x", env=env)
 
 
 def vllm(python: str, port: int) -> Server:
@@ -192,7 +196,8 @@ def vllm(python: str, port: int) -> Server:
 
     folder = Path(tempfile.mkdtemp())
     tiny_model(folder, "qwen3")
-    command = [str(Path(python).parent / "vllm"), "serve", str(folder), "--load-format", "dummy"]
+    command = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder)]
+    command += ["--load-format", "dummy"]
     command += ["--served-model-name", "policy", "--max-model-len", "1024", "--enforce-eager"]
     command += ["--disable-uvicorn-access-log", "--port", str(port)]
     name = "vLLM's server, tiny model, one token"

@@ -10,6 +10,7 @@ from training_gym.models.parsers.families import family_of
 from training_gym.spec.errors import FormError
 from training_gym.spec.forms import AnswerForm
 from training_gym.spec.messages import ToolSpec, user
+from training_gym.spec.sampling import Sampling
 
 pytest.importorskip("llguidance")
 jsonschema = pytest.importorskip("jsonschema")
@@ -42,7 +43,7 @@ def walk(codec, grammar, seed, marks):
     """A random answer that the grammar allows; where anything may be said, it is often a mark."""
     from training_gym.engines.local.grammars import Grammars
 
-    matcher = Grammars(codec).matcher(grammar)
+    matcher = Grammars(codec).matcher(Sampling(form=grammar))
     choose = random.Random(seed)
     ids, planned = [], []
     for _ in range(3000):

@@ -57,13 +57,14 @@ class Grammars:
         self._codec = codec
         self._tokenizer: Any = None
 
-    def matcher(self, grammar: Grammar) -> Matcher:
-        """A matcher at the beginning of an answer.
+    def matcher(self, sampling: Sampling) -> Matcher:
+        """A matcher of the form at the beginning of an answer.
 
         Raises:
             EngineError: llguidance is not installed.
-            FormError: the grammar is none, or asks for what cannot be held.
+            FormError: the form is no grammar, or asks for what cannot be held.
         """
+        grammar = _held(sampling)
         llguidance = _llguidance()
         if self._tokenizer is None:
             self._tokenizer = llguidance.LLTokenizer(
@@ -80,10 +81,8 @@ class Grammars:
         return Matcher(made)
 
 
-def require_holdable(sampling: Sampling) -> None:
-    """Raise `FormError` for a form that is no grammar, or goes with nothing else asked for."""
-    if sampling.form is None:
-        return
+def _held(sampling: Sampling) -> Grammar:
+    """The grammar; raises `FormError` where it is none, or goes with nothing else asked for."""
     if not isinstance(sampling.form, Grammar):
         raise FormError(
             "a sampler takes a grammar, not the form of an answer",
@@ -95,6 +94,7 @@ def require_holdable(sampling: Sampling) -> None:
             "can only end",
             fix="leave min_tokens out, and let the schema say how much is wanted",
         )
+    return sampling.form
 
 
 def _llguidance() -> Any:

@@ -45,7 +45,8 @@ async def local_table(
 
     Args:
         model: Which; a run's checkpoint folder is one, too.
-        recipe: Its seed, sampling and engine are used.
+        recipe: Its seed, sampling and engine are used; the sampler is the embedded one, and where
+            the recipe has another, that is said.
         slots: Answers sampled at once.
         max_sequence_tokens: Longest conversation; None: what the model takes, at most 8192.
         say: Receives a line where something is fetched.
@@ -53,6 +54,8 @@ async def local_table(
     engine = recipe.engine
     if engine.threads is not None:
         torch.set_num_threads(engine.threads)
+    if engine.sampler is not None:
+        say("engine.sampler is left out: episodes are played with the embedded sampler")
     compute = Compute()
     try:
         folder = await compute.run(lambda: catalogue.resolve(model, say=say))

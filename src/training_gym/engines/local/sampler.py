@@ -14,20 +14,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 
 import torch
 
 from training_gym.engines.local.answers import Request
+from training_gym.engines.local.attendance import Attendance
 from training_gym.engines.local.compute import Compute
 from training_gym.engines.local.drawing import SamplerStatistics, require_sampleable
 from training_gym.engines.local.draws import Draw, draw, stream_of
-from training_gym.engines.local.grammars import Grammars, Matcher, require_holdable
+from training_gym.engines.local.grammars import Grammars
 from training_gym.engines.local.network import Network
 from training_gym.engines.local.rows import Rows
 from training_gym.models.weights.adapters import replace_adapter
 from training_gym.spec.errors import EngineError
-from training_gym.spec.forms import Grammar
 from training_gym.spec.sampling import (
     Completion,
     Prompt,
@@ -54,8 +55,12 @@ class LocalSampler:
         max_sequence_tokens: int,
         prefill_tokens: int = 1024,
         deterministic: bool = True,
+        attendance: Attendance | None = None,
     ) -> None:
-        """Serve `network`; the cache has `slots` rows and grows to `max_sequence_tokens`."""
+        """Serve `network`; the cache has `slots` rows and grows to `max_sequence_tokens`.
+
+        `attendance` is shared by samplers that serve the same episodes; None: there is no other.
+        """
         self._network = network
         self._codec = codec
         self._compute = compute
@@ -69,8 +74,8 @@ class LocalSampler:
         self._max_sequence_tokens = max_sequence_tokens
         self._deterministic = deterministic
         self._waiting: list[Request] = []
-        self._present: set[str] = set()
-        self._wake = asyncio.Event()
+        self.attendance = attendance or Attendance()
+        self.attendance.join(self)
         self._driver: asyncio.Task[None] | None = None
         self.version = 0
         """Of the weights; adapters that were updated by name have their own."""
@@ -94,8 +99,9 @@ class LocalSampler:
         an answer to.
         """
         require_sampleable(prompt, sampling)
-        require_holdable(sampling)
-        matcher = await self._matcher(sampling)
+        matcher = None
+        if sampling.form is not None:
+            matcher = await self._compute.run(self._grammars.matcher, sampling)
         if len(prompt.token_ids) >= self._max_sequence_tokens:
             return Completion(token_ids=(), logprobs=(), versions=(), stop_reason="context")
         request = Request(
@@ -114,11 +120,6 @@ class LocalSampler:
             return await request.future
         finally:
             self._abandon(request)
-
-    async def _matcher(self, sampling: Sampling) -> Matcher | None:
-        if not isinstance(sampling.form, Grammar):
-            return None
-        return await self._compute.run(self._grammars.matcher, sampling.form)
 
     async def score(self, sequences: Sequence[Sequence[int]]) -> list[list[float]]:
         """See `spec.sampling.Sampler`."""
@@ -162,32 +163,37 @@ class LocalSampler:
         """Drop what is warm, as if the process had just started.
 
         What is computed next then depends on the weights alone, not on what was sampled before: a
-        run that goes on and one that is resumed here compute the same bits.
+        run that goes on and one that is resumed here compute the same bits. Samplers that serve the
+        same episodes forget as well.
         """
+        await self.attendance.forget()
+
+    async def forget_own(self) -> None:
+        """See `Attended`."""
         await self._compute.run(self._rows.table.forget)
 
     async def end_session(self, session: str) -> None:
         """Nothing to do: warm rows are reused or overwritten as room is needed."""
 
-    @contextlib.asynccontextmanager
-    async def presence(self, session: str) -> AsyncIterator[None]:
+    def presence(self, session: str) -> AbstractAsyncContextManager[None]:
         """Say that an episode is in play; in deterministic mode steps wait for its requests."""
-        self._present.add(session)
-        try:
-            yield
-        finally:
-            self._present.discard(session)
-            self._wake.set()
+        return self.attendance.presence(session)
+
+    def waiting_sessions(self) -> list[str | None]:
+        """See `Attended`."""
+        asking = [*self._waiting, *self._rows.active()]
+        return [request.session for request in asking if not request.future.done()]
 
     async def close(self) -> None:
         """Stop the driver; requests in flight are cancelled."""
+        self.attendance.leave(self)
         if self._driver is not None:
             self._driver.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._driver
 
     def _notify(self) -> None:
-        self._wake.set()
+        self.attendance.changed()
         if self._driver is None or self._driver.done():
             self._driver = asyncio.create_task(self._drive())
 
@@ -197,11 +203,12 @@ class LocalSampler:
             self._waiting.remove(request)
         if not request.future.done():
             request.future.cancel()
-        self._wake.set()
+        self.attendance.changed()
 
     async def _drive(self) -> None:
         while self._waiting or self._rows.table.num_active:
-            await self._quiescence()
+            if self._deterministic:
+                await self.attendance.turn(self)
             self._admit_order()
             ended: list[Ended] = []
             try:
@@ -217,18 +224,8 @@ class LocalSampler:
                     request.future.set_result(answer)
                 else:
                     request.future.set_exception(answer)
+            self.attendance.changed()
             await asyncio.sleep(0)  # callers that were answered go on before the next step
-
-    async def _quiescence(self) -> None:
-        """In deterministic mode: wait until every episode in play waits for the sampler."""
-        while self._deterministic:
-            await asyncio.sleep(0)
-            asking = [*self._waiting, *self._rows.active()]
-            blocked = {request.session for request in asking if not request.future.done()}
-            if self._present <= blocked:
-                return
-            self._wake.clear()
-            await self._wake.wait()
 
     def _admit_order(self) -> None:
         if self._deterministic:
