@@ -195,13 +195,15 @@ def vllm(python: str, port: int) -> Server:
     from training_gym.models.weights.tiny import tiny_model
 
     folder = Path(tempfile.mkdtemp())
-    tiny_model(folder, "qwen3")
+    tiny_model(folder, "llama", hidden_size=256)  # its kernels want heads of 32 numbers or more
     command = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder)]
     command += ["--load-format", "dummy"]
     command += ["--served-model-name", "policy", "--max-model-len", "1024", "--enforce-eager"]
     command += ["--disable-uvicorn-access-log", "--port", str(port)]
     name = "vLLM's server, tiny model, one token"
-    return Server(name, command, port, "x", max_tokens=1)
+    env = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+    env |= {"OMP_NUM_THREADS": "1", "VLLM_NO_USAGE_STATS": "1"}
+    return Server(name, command, port, "x", env=env, max_tokens=1)
 
 
 def main() -> None:
