@@ -38,6 +38,10 @@ from training_gym.spec.sampling import (
 )
 from training_gym.spec.text import TextCodec
 
+STEPS_AT_ONCE = 8
+"""Tokens of each answer that are drawn before callers are looked at, unless an answer is done.
+In deterministic mode it is one: who is in play is looked at before every step."""
+
 Ended = tuple[Request, Completion | EngineError]
 """A request that got its answer, or why it gets none."""
 
@@ -262,9 +266,14 @@ class LocalSampler:
 
     @torch.inference_mode()
     def _step(self) -> list[Ended]:
+        """Steps until something ends: after each hand-over, one thread waits for the other."""
         started = time.perf_counter()
         try:
-            return self._drawn()
+            for _ in range(1 if self._deterministic else STEPS_AT_ONCE):
+                ended = self._drawn()
+                if ended:
+                    break
+            return ended
         finally:
             self.statistics.busy_seconds += time.perf_counter() - started
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -166,6 +167,17 @@ def finish_of(sample: Sample) -> str:
     if sample.completion.stop_reason in ("length", "context"):
         return "length"
     return "tool_calls" if sample.message.tool_calls else "stop"
+
+
+def reasoning_tokens(sample: Sample) -> int:
+    """Sampled tokens up to the end of the reasoning."""
+    reasoning = sample.message.reasoning
+    if not reasoning:
+        return 0
+    ids = sample.completion.token_ids
+    return bisect_left(
+        range(len(ids)), True, key=lambda count: reasoning in sample.decode(ids[:count])
+    )
 
 
 def pieces(text: str) -> Iterator[str]:

@@ -16,6 +16,7 @@ from training_gym.rollouts.gateway.asked import (
     Remembered,
     finish_of,
     read_body,
+    reasoning_tokens,
     token_entries,
 )
 from training_gym.rollouts.gateway.dialects.chat_messages import (
@@ -187,6 +188,8 @@ class Chat:
         created = int(time.time())
         head = {"id": answer_id, "object": "chat.completion.chunk", "created": created}
         head["model"] = asked.model
+        if asked.with_usage:
+            head["usage"] = None  # until the last
 
         def chunk(index: int, delta: dict[str, Any], **more: Any) -> Event:
             choice = {"index": index, "delta": delta, "finish_reason": None, "logprobs": None}
@@ -227,6 +230,7 @@ def usage_of(samples: Sequence[Sample]) -> dict[str, Any]:
         "completion_tokens": drawn,
         "total_tokens": prompt + drawn,
         "prompt_tokens_details": {"cached_tokens": cached},
+        "completion_tokens_details": {"reasoning_tokens": sum(map(reasoning_tokens, samples))},
     }
 
 

@@ -83,6 +83,7 @@ def text_of(content: Content) -> str:
 def message_json(message: Message) -> dict[str, Any]:
     """An answer as a message."""
     found: dict[str, Any] = {"role": "assistant", "content": message.text}
+    found |= {"refusal": None, "annotations": []}
     if message.reasoning is not None:
         found["reasoning_content"] = message.reasoning
     if message.tool_calls:

@@ -161,4 +161,6 @@ def streamed(block: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]
         return {**block, "input": {}}, deltas
     kind = "thinking" if block["type"] == "thinking" else "text"
     deltas = [{"type": f"{kind}_delta", kind: piece} for piece in pieces(block[kind])]
+    if kind == "thinking":
+        deltas.append({"type": "signature_delta", "signature": block["signature"]})
     return {**block, kind: ""}, deltas

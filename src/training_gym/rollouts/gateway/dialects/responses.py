@@ -18,6 +18,7 @@ from training_gym.rollouts.gateway.asked import (
     finish_of,
     pieces,
     read_body,
+    reasoning_tokens,
     token_entries,
 )
 from training_gym.rollouts.gateway.dialects.chat import tool_of
@@ -150,7 +151,6 @@ class Responses:
                 "top_p": asked.top_p,
                 "max_output_tokens": asked.max_output_tokens,
                 "previous_response_id": asked.previous_response_id,
-                "store": asked.store,
                 "tools": [tool.model_dump() for tool in asked.tools],
                 "tool_choice": asked.model_dump(include={"tool_choice"})["tool_choice"],
                 "parallel_tool_calls": asked.parallel_tool_calls,
@@ -218,7 +218,7 @@ def _parts(item: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     if item["type"] == "function_call":
         for piece in pieces(item["arguments"]):
             yield "response.function_call_arguments.delta", {"delta": piece}
-        done = {"arguments": item["arguments"], "name": item["name"]}
+        done = {"arguments": item["arguments"]}
         yield "response.function_call_arguments.done", done
         return
     thought = item["type"] == "reasoning"
@@ -229,7 +229,10 @@ def _parts(item: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
         yield "response.content_part.added", {**place, "part": {**part, "text": "", **more}}
         for piece in pieces(part["text"]):
             yield f"{kind}.delta", {**place, "delta": piece, **more}
-        more = {} if thought else {"logprobs": part["logprobs"]}
+        if not thought:  # the same without bytes: so is the event's own kind of entry
+            names = ("token", "logprob", "top_logprobs")
+            entries = part["logprobs"]
+            more = {"logprobs": [{name: entry[name] for name in names} for entry in entries]}
         yield f"{kind}.done", {**place, "text": part["text"], **more}
         yield "response.content_part.done", {**place, "part": part}
 
@@ -241,6 +244,6 @@ def _usage(sample: Sample) -> dict[str, Any]:
         "input_tokens": prompt,
         "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": 0},
         "output_tokens": drawn,
-        "output_tokens_details": {"reasoning_tokens": 0},
+        "output_tokens_details": {"reasoning_tokens": reasoning_tokens(sample)},
         "total_tokens": prompt + drawn,
     }
