@@ -7,13 +7,16 @@ import pytest
 
 from training_gym.engines.local.companions import frozen
 from training_gym.engines.local.fixed_models import LocalFixedModels
+from training_gym.engines.local.players import local_table
 from training_gym.engines.local.sampler import LocalSampler
 from training_gym.models.weights.tiny import tiny_model
 from training_gym.rollouts.attempts import Attempt
 from training_gym.rollouts.policy import SampledPolicy
 from training_gym.rollouts.record import TokenRecord
 from training_gym.spec.errors import EngineError
+from training_gym.spec.forms import AnswerForm
 from training_gym.spec.messages import user
+from training_gym.spec.recipe import LocalEngine, Recipe
 from training_gym.spec.sampling import Sampling
 from training_gym.spec.tasks import Task
 
@@ -113,3 +116,29 @@ def test_where_its_turns_cannot_be_kept_it_is_refused(network, compute, other_fo
     attempt = Attempt(Task(id="t", prompt="x", split_key="x"), 0, 0, "train", "g")
     with pytest.raises(EngineError, match="'other' cannot be loaded: several processes"):
         fixed.policy("other", attempt)
+
+
+def test_whoever_plays_without_training_hears_that_vllm_is_left_out(other_folder):
+    said = []
+    engine = LocalEngine(sampler="vllm", deterministic=False, device="cpu", threads=1)
+
+    async def go():
+        table = local_table(str(other_folder), Recipe(engine=engine), slots=1, say=said.append)
+        async with table as found:
+            assert isinstance(found.sampler, LocalSampler)
+
+    asyncio.run(go())
+    assert any("engine.sampler is left out" in line for line in said)
+
+
+def test_the_form_of_the_policys_answers_is_not_the_fixed_models(network, compute, other_folder):
+    made = LocalFixedModels(
+        lambda name: other_folder,
+        lambda path: frozen(path, network),
+        compute,
+        sampling=Sampling(form=AnswerForm(content_schema="{}")),
+        seed=0,
+        slots=1,
+        max_sequence_tokens=200,
+    )
+    assert made._sampling.form is None

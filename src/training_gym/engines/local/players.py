@@ -64,16 +64,24 @@ async def local_table(
         loaded.eval()
         network = Network(loaded)
         limit = getattr(loaded.config, "max_position_embeddings", None) or 8192
-        sizes = {"slots": slots, "max_sequence_tokens": max_sequence_tokens or min(limit, 8192)}
+        longest = max_sequence_tokens or min(limit, 8192)
         codec = load_codec(folder)
-        sampler = LocalSampler(network, codec, compute, deterministic=False, **sizes)
+        sampler = LocalSampler(
+            network,
+            codec,
+            compute,
+            slots=slots,
+            max_sequence_tokens=longest,
+            deterministic=False,
+        )
         fixed = LocalFixedModels(
             catalogue.resolve,
             lambda other: frozen(other, network),
             compute,
             sampling=training_sampling(recipe),
             seed=recipe.seed,
-            **sizes,
+            slots=slots,
+            max_sequence_tokens=longest,
         )
         services = Services(fixed=fixed)
         try:

@@ -188,11 +188,11 @@ class GatewaySession:
                     code="idempotency_key_reused",
                 )
             return None if _failed(found) else found
-        found = self._latest.get(digest)
-        if found is None or _failed(found):
+        latest = self._latest.get(digest)
+        if latest is None or _failed(latest):
             return None
-        abandoned = not found.delivered and found.listeners == 0
-        return found if retry or abandoned else None
+        abandoned = not latest.delivered and latest.listeners == 0
+        return latest if retry or abandoned else None
 
     async def _sample(self, asked: Asked, answer_id: str) -> list[Sample]:
         sampling = asked.draw.over(self.sampling, pinned=self.pinned)
