@@ -10,6 +10,7 @@ from training_gym.rollouts.graph import Node
 from training_gym.rollouts.record import Opened, TokenRecord
 from training_gym.spec.episodes import Fidelity
 from training_gym.spec.errors import EnvironmentFailure
+from training_gym.spec.forms import AnswerForm
 from training_gym.spec.messages import MediaPart, Message, ToolSpec
 from training_gym.spec.sampling import (
     Completion,
@@ -134,6 +135,10 @@ class SampledPolicy:
         settings = sampling or self._sampling
         if settings.max_tokens is None:
             settings = settings.changed(max_tokens=self._sampling.max_tokens)
+        raw = isinstance(messages, str)
+        if settings.form is not None:
+            opened = self._record.constrained(opened)
+            settings = self._held(settings, opened, tools, raw=raw)
         completion = await self._sampler.generate(
             # The ids are the codec's own: checking each again takes as long as a short template.
             Prompt.model_construct(token_ids=opened.token_ids, media=_media(messages)),
@@ -143,7 +148,6 @@ class SampledPolicy:
         )
         self.stop_reasons.append(completion.stop_reason)
         self.num_tokens += len(completion.token_ids)
-        raw = isinstance(messages, str)
         message = self._read(completion, opened, tools, raw=raw)
         stop_text = None
         if completion.stop_reason == "stop" and settings.stop:
@@ -170,6 +174,15 @@ class SampledPolicy:
                 fix="end the messages with a system, user or tool message",
             )
         return self._record.open(self._agent, messages, tools)
+
+    def _held(
+        self, settings: Sampling, opened: Opened, tools: Sequence[ToolSpec], *, raw: bool
+    ) -> Sampling:
+        """Settings with the grammar of the answer's form; raises `FormError`."""
+        if not isinstance(settings.form, AnswerForm):
+            return settings
+        grammar = self._codec.grammar(settings.form, after=opened.token_ids, tools=tools, raw=raw)
+        return settings.changed(form=grammar)
 
     def _read(
         self, completion: Completion, opened: Opened, tools: Sequence[ToolSpec], *, raw: bool

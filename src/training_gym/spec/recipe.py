@@ -116,7 +116,8 @@ class LocalEngine(Settings):
     deterministic: bool = True
     """Bit-identical repetition on CPU; refuse kernels that are not."""
     sampler: Annotated[Vllm | None, BeforeValidator(_as_sampler)] = None
-    """Who samples: `Vllm()`; None or `embedded`: this engine itself."""
+    """Who samples the policy: `Vllm()`; None or `embedded`: this engine itself. Fixed models and
+    `env run` always sample with this engine itself."""
 
 
 ENGINES: dict[str, type[Settings]] = {"local": LocalEngine}

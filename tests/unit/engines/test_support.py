@@ -5,10 +5,13 @@ import pytest
 from training_gym import SFT, LocalEngine, Recipe, RunSpec
 from training_gym.engines.local.engine import LocalEngine as Engine
 from training_gym.spec.errors import SpecError
+from training_gym.spec.forms import AnswerForm
+from training_gym.spec.sampling import Sampling
 
 
-def refused(algorithm=None, **engine):
+def refused(algorithm=None, sampling=None, **engine):
     fields = {} if algorithm is None else {"algorithm": algorithm}
+    fields |= {} if sampling is None else {"sampling": sampling}
     recipe = Recipe(engine=LocalEngine(**engine), **fields)
     run = RunSpec(model="m", dataset=[{"prompt": "p"}], recipe=recipe)
     return [entry.path for entry in Engine().supports(run).refused]
@@ -44,6 +47,12 @@ def refused(algorithm=None, **engine):
 )
 def test_who_may_sample(engine, paths):
     assert refused(**engine) == paths
+
+
+def test_a_form_is_held_by_the_embedded_sampler_alone():
+    held = Sampling(form=AnswerForm(content_schema="{}"))
+    assert refused(sampling=held) == []
+    assert refused(sampling=held, sampler="vllm", deterministic=False) == ["recipe.engine.sampler"]
 
 
 def test_a_misspelt_sampler_is_named():

@@ -129,6 +129,13 @@ def _reinforced(recipe: Recipe) -> Iterator[Support]:
                 reason=f"{name}={value} cuts the distribution that the loss is computed on",
                 fix=f"train with {name}={neutral} and set {value} in an Eval's sampling",
             )
+    if sampling.form is not None:
+        yield Support(
+            path="recipe.sampling.form",
+            verdict="approximated",
+            reason="answers are drawn from what the form allows, and the loss is computed on the "
+            "policy without it",
+        )
     if recipe.optimizer_steps_per_batch > recipe.prompts_per_batch:
         yield Support(
             path="recipe.optimizer_steps_per_batch",
@@ -194,6 +201,14 @@ def _handed_over(run: RunSpec) -> Iterator[Support]:
             reason="what vLLM computes together depends on the clock, which deterministic=True "
             "rules out",
             fix="set engine=LocalEngine(sampler=Vllm(), deterministic=False), or leave sampler out",
+        )
+    wishes = [run.recipe.sampling, *(e.sampling for e in run.evaluations if e.sampling)]
+    if any(sampling.form is not None for sampling in wishes):
+        yield Support(
+            path="recipe.engine.sampler",
+            verdict="refused",
+            reason="vLLM in this process holds no answer to a form",
+            fix="leave sampler out, or leave the form of answers open",
         )
     if engine.data_parallel > 1:
         yield Support(
