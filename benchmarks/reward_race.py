@@ -118,11 +118,7 @@ def start_of(task: str, seed: int, steps: int, home: Path) -> str:
             num_steps=steps,
             prompts_per_batch=64,
             group_size=1,
-            optimizer=AdamW(
-                learning_rate=1e-3 if SHAPES[task]["model"] else 3e-3,
-                schedule="cosine",
-                warmup_steps=10,
-            ),
+            optimizer=AdamW(learning_rate=rate, schedule="cosine", warmup_steps=10),
             checkpoints={"every": None},
             seed=seed,
             engine=LocalEngine(device="cpu", threads=1),

@@ -203,7 +203,12 @@ def _countable(outcome: Outcome) -> Outcome:
     score = outcome.score
     if score is None:
         return outcome
-    values = [score.value, *(score.turns or ()), *(score.agents or {}).values()]
+    values = [
+        score.value,
+        *score.components.values(),
+        *(score.turns or ()),
+        *(score.agents or {}).values(),
+    ]
     wrong = next((value for value in values if not is_countable(value)), None)
     if wrong is None:
         return outcome
