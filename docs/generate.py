@@ -47,7 +47,8 @@ JSON_INTRODUCTION = """\
 
 A field may be added under the same version; what a field means, or that it is there, changes only
 with a new number. `runs metrics`, `runs episodes` and `runs logs` write one object a record and
-end with a `runs.page/1`. NaN and infinities are the strings `"NaN"`, `"Infinity"` and `"-Infinity"`.
+end with a `runs.page/1`. NaN and infinities are the strings `"NaN"`, `"Infinity"` and
+`"-Infinity"`.
 """
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -10,6 +11,7 @@ from tests.unit.engines.test_improvement import Workbench
 
 from training_gym.engines.local.grammars import Matcher
 from training_gym.engines.local.sampler import LocalSampler
+from training_gym.engines.local.vllm.sampler import VllmSampler
 from training_gym.environments.single_turn import SingleTurn
 from training_gym.rollouts.policy import SampledPolicy
 from training_gym.rollouts.record import TokenRecord
@@ -117,6 +119,20 @@ def test_what_cannot_be_held_is_refused(network, codec, compute, sampling, reaso
     sampler = made(network, codec, compute)
     with pytest.raises(FormError, match=reason):
         together(sampler, ask(sampler, "x", sampling))
+
+
+def test_without_the_library_the_extra_is_named(network, codec, compute, monkeypatch):
+    monkeypatch.setitem(sys.modules, "llguidance", None)
+    sampler = made(network, codec, compute)
+    with pytest.raises(EngineError, match="needs llguidance") as caught:
+        together(sampler, ask(sampler, "x", held(codec)))
+    assert "training-gym[structured]" in caught.value.fix
+
+
+def test_vllm_refuses_before_it_is_asked(network, codec, compute):
+    sampler = VllmSampler(None, network, codec, compute, max_sequence_tokens=99)
+    with pytest.raises(FormError, match="vLLM in this process"):
+        together(sampler, ask(sampler, "x", held(codec)))
 
 
 def test_a_form_that_goes_no_further_ends_its_own_request_alone(
