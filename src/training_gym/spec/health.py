@@ -136,8 +136,10 @@ class Health(Settings):
     """How a run is watched. Rules inform; they act only where `actions` says so."""
 
     thresholds: Thresholds = Field(default_factory=Thresholds)
+    """When the rules speak."""
     off: tuple[RuleName, ...] = ()
     """Rules that are not applied."""
     actions: dict[RuleName, Action] = {}
     """What a critical alert of a rule does: write a checkpoint, pause, or stop the run."""
     webhooks: tuple[Webhook, ...] = ()
+    """Who hears of alerts."""

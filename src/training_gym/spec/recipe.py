@@ -33,8 +33,11 @@ class Lora(Settings):
     """A low-rank adapter instead of all weights (Hu et al. 2021, arXiv:2106.09685)."""
 
     rank: int = Field(16, ge=1, le=2**16)
+    """Columns of the two small matrices."""
     alpha: float = Field(32, gt=0, allow_inf_nan=False)
+    """What they add is scaled by alpha / rank."""
     dropout: float = Field(0.0, ge=0, lt=1)
+    """Share of their inputs left out in training."""
     target_modules: tuple[str, ...] = Field(("all-linear",), min_length=1)
     """Names of the linear layers, or `all-linear`."""
 
@@ -43,10 +46,15 @@ class AdamW(Settings):
     """AdamW (Loshchilov & Hutter 2017, arXiv:1711.05101) with a schedule and clipping."""
 
     learning_rate: float = Field(1e-6, gt=0, allow_inf_nan=False)
+    """Of all trained weights, after the warm-up."""
     beta1: float = Field(0.9, ge=0, lt=1)
+    """Decay of the gradient's mean."""
     beta2: float = Field(0.999, ge=0, lt=1)
+    """Decay of the gradient's squares."""
     epsilon: float = Field(1e-8, gt=0, allow_inf_nan=False)
+    """Added to the root of the squares."""
     weight_decay: float = Field(0.0, ge=0, allow_inf_nan=False)
+    """Share of the weights taken off per step and learning rate."""
     max_grad_norm: float = Field(1.0, gt=0)
     """Gradients are scaled down to this global L2 norm."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
@@ -97,6 +105,7 @@ class LocalEngine(Settings):
 
     kind: Literal["local"] = "local"
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    """auto: CUDA where there is one, else Apple's, else the CPU."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Type of matrix products; weights and moments stay float32. auto: bfloat16 on CUDA."""
     threads: int | None = Field(None, ge=1, le=4096)
@@ -167,8 +176,11 @@ class Recipe(Settings):
     """How to train. Every number has a meaning on any engine that accepts it."""
 
     name: str = "custom"
+    """For people."""
     algorithm: Annotated[Algorithm, BeforeValidator(_no_name)] = Field(default_factory=GRPO)
+    """What is optimised."""
     engine: EngineSpec = Field(default_factory=LocalEngine)
+    """What trains, or its name."""
     adapter: Lora | None = None
     """None: all weights are trained."""
     num_steps: int = Field(20, ge=1, le=10**9)
@@ -196,13 +208,17 @@ class Recipe(Settings):
     drift: DriftLimits = Field(default_factory=DriftLimits)
     """How often a harness may send a history other than the one that was sampled."""
     sampling: Sampling = Field(default_factory=Sampling)
+    """How training episodes are drawn."""
     optimizer: AdamW = Field(default_factory=AdamW)
+    """How the weights are changed."""
     checkpoints: CheckpointPolicy = Field(default_factory=CheckpointPolicy)
+    """When to save, and what to keep."""
     reward_timeout_s: float = Field(30, gt=0)
     """Seconds after which a reward is killed."""
     reward_workers: int = Field(1, ge=1, le=4096)
     """Processes that run synchronous rewards."""
     seed: int = Field(0, ge=0, lt=2**63)
+    """Of everything random: the same seed repeats the run."""
     max_restarts: int = Field(0, ge=0, le=10**6)
     """Times the job starts again by itself, from the newest checkpoint, after a crash."""
 
