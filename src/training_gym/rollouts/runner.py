@@ -140,8 +140,8 @@ class EpisodeRunner:
                 return Outcome(status="infrastructure_failed", reason="TimeoutError")
             return Outcome(status="truncated", reason=f"{self._limits.timeout_s:g} s")
         except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
+            play = asyncio.current_task()
+            if play is not None and play.cancelling():
                 raise  # the whole episode is given up
             return Outcome(status="infrastructure_failed", reason=describe_error(error))
         except (EngineError, ModelError):
