@@ -12,7 +12,8 @@ the curves, ours minus theirs, as mean reward over the time, with its bootstrap 
 
 `arithmetic`: a model of 3 M parameters that has imitated a careless teacher practises sums.
 `arithmetic-tiny`: the same with 0.1 M, where there is next to nothing to compute. `haiku`:
-SmolLM2-135M, three lines of 5, 7 and 5 syllables. `--small` races arithmetic-tiny for seconds.
+SmolLM2-135M, three lines of 5, 7 and 5 syllables. `sums`: arithmetic with SmolLM2-135M, shown two
+sums. `--small` races arithmetic-tiny for seconds.
 """
 
 from __future__ import annotations
@@ -40,6 +41,10 @@ SHAPES = {
     "arithmetic-tiny": {
         "raw": True, "prompts": 16, "group": 8, "tokens": 5, "learning_rate": 5e-4,
         "peer_micro_batch": 128, "model": {},
+    },
+    "sums": {
+        "raw": True, "prompts": 8, "group": 8, "tokens": 6, "learning_rate": 5e-6,
+        "peer_micro_batch": 64,
     },
     "haiku": {
         "raw": False, "prompts": 4, "group": 8, "tokens": 48, "learning_rate": 1e-5,
@@ -98,7 +103,7 @@ def race(task: str, given: argparse.Namespace) -> None:
 def start_of(task: str, seed: int, steps: int, home: Path) -> str:
     """The folder that both sides start from."""
     os.environ["TRAINING_GYM_HOME"] = str(home)
-    if task == "haiku":
+    if task in ("haiku", "sums"):
         from training_gym.models.catalogue import resolve
 
         return str(resolve("smollm2-135m", say=lambda line: print(line, file=sys.stderr)))

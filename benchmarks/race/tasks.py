@@ -24,6 +24,8 @@ def rows(task: str) -> list[dict[str, str]]:
         for d in range(5)
     ]
     random.Random(7).shuffle(found)
+    if task == "sums":
+        return [{**row, "prompt": f"2+5=7\n30+12=42\n{row['prompt']}"} for row in found[80:]]
     return found[80:]
 
 
@@ -35,6 +37,8 @@ def careless(sums: list[dict[str, str]], seed: int) -> list[dict[str, str]]:
 
 def score(task: str, text: str, answer: str) -> float:
     """Between 0 and 1."""
+    if task == "sums":  # told by example alone, a pretrained model goes on with further sums
+        return float(text.split("\n")[0].strip() == answer)
     if task.startswith("arithmetic"):
         return float(text.strip() == answer)
     lines = [line for line in text.strip().splitlines() if line.strip()]
