@@ -53,10 +53,11 @@ def value(metric: int, step: int) -> float:
 def ours(folder: Path, steps: int, metrics: int) -> Peer:
     """The overview of a run with its eight charts."""
     from training_gym.records.demo import DemoShape, write_demo_run
+    from training_gym.records.health import record_alerts
 
     home = folder / "gym"
     shape = DemoShape(steps=steps, metrics=metrics, groups=0, evaluate_every=0)
-    write_demo_run(home / "runs", shape, run_id="large")
+    record_alerts(write_demo_run(home / "runs", shape, run_id="large"))
     command = [sys.executable, "-m", "training_gym.cli", "dashboard", "--json", "--port", "0"]
     environment = {**os.environ, "TRAINING_GYM_HOME": str(home)}
     process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE)

@@ -1,4 +1,4 @@
-"""What recording costs, and how fast the index answers, beside TensorBoard and trackio.
+"""What recording costs, and how fast the index answers, beside TensorBoard, trackio and Aim.
 
     python benchmarks/records.py [--scale 1.0] [--runs 1000] [NAME...]
 
@@ -146,6 +146,7 @@ def points(home: Path, scale: float) -> None:
     index.close()
     _tensorboard(run, home, shown, ours)
     _trackio(run, home, shown, ours)
+    _aim(run, home, shown, ours)
 
 
 def _size(folder: Path) -> float:
@@ -175,6 +176,36 @@ def _tensorboard(run: RunDirectory, home: Path, shown: tuple[str, ...], ours: fl
     print(f"  {'ratio to TensorBoard':<52}{wall / ours:9.1f} x")
 
 
+def _rows(run: RunDirectory) -> Iterator[dict]:
+    """The run's metric records."""
+    for path in sorted((run.streams / "metrics").glob("*.jsonl")):
+        with path.open() as lines:
+            yield from map(json.loads, lines)
+
+
+def _aim(run: RunDirectory, home: Path, shown: tuple[str, ...], ours: float) -> None:
+    try:
+        from aim import Repo, Run
+    except ImportError:
+        print("  (aim is not installed)")
+        return
+    folder = str(home / "aim")
+    Repo.from_path(folder, init=True)
+    written = Run(repo=folder, system_tracking_interval=None, capture_terminal_logs=False)
+    for row in _rows(run):
+        written.track(row["values"], step=row["batch"])
+
+    def read() -> int:  # another handle sees the run only once Aim's own service has indexed it
+        found = [m.values.sparse_numpy()[1] for m in written.metrics() if m.name in shown]
+        return sum(map(len, found))
+
+    if not read():
+        raise SystemExit("Aim reads no points")
+    wall = tell("Aim's handle of the run, already open: read the same", read)
+    written.close()
+    print(f"  {'ratio to Aim':<52}{wall / ours:9.1f} x")
+
+
 def _trackio(run: RunDirectory, home: Path, shown: tuple[str, ...], ours: float) -> None:
     import os
 
@@ -184,11 +215,7 @@ def _trackio(run: RunDirectory, home: Path, shown: tuple[str, ...], ours: float)
     except ImportError:
         print("  (trackio is not installed)")
         return
-    rows = [
-        json.loads(line)
-        for path in sorted((run.streams / "metrics").glob("*.jsonl"))
-        for line in path.open()
-    ]
+    rows = list(_rows(run))
     SQLiteStorage.bulk_log(
         project="p",
         run=run.run_id,

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import algorithms_page
+import settings_page
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -33,6 +34,12 @@ one object on a line, each with the name and version of its schema. On a termina
 `resume` and `quickstart` show live progress; elsewhere they write a plain line now and then.
 `NO_COLOR` is respected, and nothing ever asks a question.
 
+`metrics`, `episodes` and `logs` are for looking: curves reduced to a few points, filters, a search,
+one episode whole. `runs metrics`, `runs episodes` and `runs logs` give the records themselves, as
+they were written, and `runs logs --follow` goes on with them. `--since` is the same everywhere:
+only what came after, as a time (`10m`, `2026-01-31T12:00`) or as the cursor that an earlier answer
+ended with. `--page` turns the pages of a list.
+
 Text that a model or a job wrote is shown with its control characters written out, so that it
 cannot act on the terminal.
 """
@@ -40,8 +47,9 @@ JSON_INTRODUCTION = """\
 ## JSON
 
 A field may be added under the same version; what a field means, or that it is there, changes only
-with a new number. `runs metrics`, `episodes` and `logs` write one object a record and end with a
-`runs.page/1`. NaN and infinities are the strings `"NaN"`, `"Infinity"` and `"-Infinity"`.
+with a new number. `runs metrics`, `runs episodes` and `runs logs` write one object a record and
+end with a `runs.page/1`. NaN and infinities are the strings `"NaN"`, `"Infinity"` and
+`"-Infinity"`.
 """
 
 
@@ -51,6 +59,7 @@ def pages() -> dict[Path, str]:
         HERE / "cli.md": cli_page(),
         README: readme(),
         algorithms_page.PAGE: algorithms_page.page(),
+        settings_page.PAGE: settings_page.page(),
     }
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from training_gym.cli.options import AsJson, Limit, RunId
+from training_gym.cli.runs.paging import Since
 
 if TYPE_CHECKING:
     from training_gym.records.health import Alert, Assessment
@@ -15,10 +15,6 @@ if TYPE_CHECKING:
 FailOn = Annotated[
     Literal["warning", "critical"] | None,
     typer.Option(help="End with exit code 24 or 25 if the verdict is at least so bad."),
-]
-Since = Annotated[
-    str | None,
-    typer.Option(metavar="WHEN", help="Only what changed since: 90s, 10m, 2h, 1d ago, ISO time."),
 ]
 
 
@@ -54,12 +50,10 @@ def alerts(
 
 
 def _chosen(found: Assessment, since: str | None) -> list[Alert]:
-    from training_gym.cli.runs.paging import moment
+    from training_gym.cli.runs.paging import time_of
 
-    if since is None:
-        return list(found.alerts)
-    after = moment(since, time.time())
-    return [alert for alert in found.alerts if alert.updated_at > after]
+    after = time_of(since)
+    return [alert for alert in found.alerts if after is None or alert.updated_at > after]
 
 
 def _fields(found: Assessment, shown: list[Alert]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ VERBS: Table = {
         "views.compare:compare",
         "Set runs side by side: what they reached and how their definitions differ.",
     ),
-    "changes": ("views.changes:changes", "Tell what is new in a run since a cursor."),
+    "changes": ("views.changes:changes", "Tell what is new in a run since a cursor or a time."),
     "export": ("views.export:export", "Write a run in another format."),
     "schema": ("views.schema:schema", "Write the JSON Schema of what a command's --json writes."),
     "sync": (

@@ -131,6 +131,6 @@ def _figures(run: Run, evaluation: str) -> Any:
     if found is None:
         raise RecordsError(
             f"run {run.id} has no result of the evaluation {evaluation!r}",
-            fix=f"see training-gym runs logs {run.id}",
+            fix=f"see training-gym logs {run.id}",
         )
     return found

@@ -68,7 +68,7 @@ def explain(
     for one in judged:
         output.data(f"- {one.verdict}: {one.why}  [{one.episode}, reward {one.reward:.3g}]")
     if any(part.episodes for part in found.parts):
-        output.say(f"read the cited episodes: training-gym runs episodes {found.run_id}")
+        output.say(f"read the cited episodes: training-gym episodes {found.run_id}")
 
 
 def _judged(files: RunDirectory, url: str | None, model: str | None) -> tuple[Judged, ...]:

@@ -72,7 +72,7 @@ def failure(run: Run, result: Result) -> Exception:
 
     said = result.error
     message = said.message if said else f"run {run.id} {result.status}: {result.reason}"
-    fix = (said.fix if said else "") or f"see training-gym runs logs {run.id}"
+    fix = (said.fix if said else "") or f"see training-gym logs {run.id}"
     if result.status == "lost":
         return RunLost(message, fix=fix, run_id=run.id)
     reported = read_document_if_any(files_of(run).attempt(result.attempts) / "error.json") or {}

@@ -121,20 +121,21 @@ SCHEMAS: dict[str, dict[str, str]] = {
     "episodes.page/1": {
         "shown": "episodes in this page",
         "total": "episodes that match, or null where counting would mean reading them",
-        "complete": "false if a search for text stopped early; --since goes on",
-        "cursor": "give it to --since for the next page; empty after the last",
+        "complete": "false if a search for text stopped early; --page goes on",
+        "cursor": "give it to --page for the next page; empty after the last",
     },
     "logs.page/1": {
         "shown": "lines in this page",
-        "complete": "false if a search stopped early; --since goes on",
-        "older": "cursor for the lines before, or empty",
-        "newer": "cursor for what comes after",
+        "complete": "false if a search stopped early; --page goes on",
+        "older": "give it to --page for the lines before; empty if there are none",
+        "newer": "give it to --since for what comes after",
         "sources": "every source of the run",
     },
     "export/1": {
         "run_id": "the run",
         "format": "html, csv, parquet, chrome, atif or otlp",
-        "files": "what was written",
+        "files": "what was written, the first hundred",
+        "num_files": "how many there are",
     },
     "sync/1": {
         "run_id": "the run",

@@ -7,6 +7,7 @@ our own origin, and cookies are only sent along from our own pages.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
@@ -21,6 +22,8 @@ from training_gym.dashboard.answers import failure
 
 MOST_BYTES = 1024 * 1024
 """Largest request body that is taken."""
+BODY_S = 30.0
+"""Seconds within which a body must have come."""
 SIGN_IN = "/api/v1/session"
 METRICS = "/metrics"
 SAFE = frozenset({"GET", "HEAD"})
@@ -74,12 +77,20 @@ class Guard:
             await self._pass_on(scope, receive, secured)
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
-        taken = 0
+        taken, whole = 0, False
+        deadline = asyncio.get_running_loop().time() + BODY_S
 
         async def bounded() -> Message:
-            nonlocal taken
-            message = await receive()
+            nonlocal taken, whole
+            if whole:  # then what comes next is that the other side has gone, whenever it goes
+                return await receive()
+            try:
+                async with asyncio.timeout_at(deadline):
+                    message = await receive()
+            except TimeoutError:
+                raise HTTPException(408, f"the body did not come within {BODY_S:g} s") from None
             taken += len(message.get("body", b""))
+            whole = not message.get("more_body", False)
             if taken > MOST_BYTES:  # whatever its headers said
                 raise HTTPException(_TOO_LARGE[0], _TOO_LARGE[1])
             return message

@@ -26,6 +26,8 @@ from training_gym.records.index import (
 from training_gym.spec.errors import GymError
 
 MOST_RUNS = 50
+MOST_REWARDS = 100_000
+"""Batches whose rewards are not merged with others before the first and last are compared."""
 FACET_EPISODES = 1000
 """Newest episodes whose environments and components are offered as filters."""
 
@@ -138,7 +140,14 @@ def flipped(request: Request) -> Response:
 def alerts(request: Request) -> Response:
     """The verdict and every alert."""
     state, run_id = state_of(request), run_id_of(request)
-    return answer(state.health.of(directory_of(state, run_id), state.index.overview(run_id).row))
+    query = SeriesQuery(names=("reward_mean",), max_points=MOST_REWARDS)
+
+    def rewards() -> tuple[float, ...]:
+        found = state.index.series((run_id,), query)
+        return found[0].mean if found else ()
+
+    row = state.index.changes(run_id).run
+    return answer(state.health.of(directory_of(state, run_id), row, rewards))
 
 
 def facets(request: Request) -> Response:

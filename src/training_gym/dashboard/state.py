@@ -12,8 +12,7 @@ from training_gym.dashboard.access import Access, Identity
 from training_gym.dashboard.assessments import Assessments
 from training_gym.dashboard.saved import SavedViews
 from training_gym.records.index import Index
-from training_gym.records.run_directory import RunDirectory
-from training_gym.spec.errors import RecordsError
+from training_gym.records.run_directory import RunDirectory, existing_run
 
 
 @dataclass(frozen=True)
@@ -56,8 +55,4 @@ def run_id_of(request: Request) -> str:
 
 def directory_of(state: ServerState, run_id: str) -> RunDirectory:
     """A run's folder; raises `RecordsError` for what is no run of this home."""
-    plain = run_id and not run_id.startswith(".") and not set(run_id) & set("/\\\0")
-    directory = RunDirectory(state.runs / run_id) if plain else None
-    if directory is None or not directory.manifest_path.exists():
-        raise RecordsError(f"there is no run {run_id!r:.80}", fix="see training-gym runs list")
-    return directory
+    return existing_run(state.runs, run_id)

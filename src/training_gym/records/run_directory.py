@@ -5,6 +5,7 @@ The manifest is written once, by the launcher, and never changed.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -171,10 +172,10 @@ class RunDirectory:
 
 def existing_run(runs: Path, run_id: str) -> RunDirectory:
     """The run of this id in a folder; raises `RecordsError` for what is no id, or no run."""
-    if run_id in ("", ".", "..") or "/" in run_id or "\\" in run_id or "\0" in run_id:
+    if not run_id or run_id.startswith(".") or set(run_id) & set("/\\\0"):
         raise RecordsError(f"{run_id!r:.80} is no run id", fix="see training-gym runs list")
     run = RunDirectory(runs / run_id)
-    if not run.manifest_path.exists():
+    if not os.path.exists(run.manifest_path):  # of a name that is too long, too
         raise RecordsError(
             f"there is no run {run_id!r:.80} in {runs}", fix="see training-gym runs list"
         )

@@ -9,7 +9,7 @@ from typing import Protocol
 from training_gym.rollouts.graph import Node
 from training_gym.rollouts.record import Opened, TokenRecord
 from training_gym.spec.episodes import Fidelity
-from training_gym.spec.errors import EngineError
+from training_gym.spec.errors import EnvironmentFailure
 from training_gym.spec.forms import AnswerForm
 from training_gym.spec.messages import MediaPart, Message, ToolSpec
 from training_gym.spec.sampling import (
@@ -109,6 +109,11 @@ class SampledPolicy:
         sampling: Sampling | None = None,
     ) -> Message:
         """See `spec.environment.Policy`."""
+        if isinstance(messages, str):
+            raise EnvironmentFailure(
+                f"chat() was given the text {messages!r:.60} instead of messages",
+                fix="write chat([user(text)]), or complete(text) to continue it as it stands",
+            )
         return (await self.sample(messages, tools=tools, sampling=sampling)).message
 
     async def complete(self, text: str, *, sampling: Sampling | None = None) -> Message:
@@ -157,8 +162,14 @@ class SampledPolicy:
     def _open(self, messages: Sequence[Message] | str, tools: Sequence[ToolSpec]) -> Opened:
         if isinstance(messages, str):
             return self._record.open_raw(self._agent, messages)
+        wrong = next((each for each in messages if not isinstance(each, Message)), None)
+        if wrong is not None:
+            raise EnvironmentFailure(
+                f"the conversation holds {wrong!r:.60}, which is no message",
+                fix="make messages by system(), user(), assistant() and tool()",
+            )
         if not messages or messages[-1].role == "assistant":
-            raise EngineError(
+            raise EnvironmentFailure(
                 "the conversation has nothing for the policy to answer",
                 fix="end the messages with a system, user or tool message",
             )

@@ -99,6 +99,15 @@ class Outcome(Settings):
     artifacts: dict[str, JsonValue] = {}
 
 
+LARGEST_SCORE = 1e18
+"""Advantages are computed in float32, which cannot hold the squares of larger numbers."""
+
+
+def is_countable(value: float) -> bool:
+    """Whether a number can be a reward: finite, and no larger than can be computed with."""
+    return abs(value) <= LARGEST_SCORE
+
+
 class Score(Settings):
     """A reward with its components. An episode without one could not be judged."""
 

@@ -21,7 +21,7 @@ def test_alerts_begin_with_the_verdict_and_say_what_to_do(command, cut):
     assert "open warning: 30% of the episodes were cut off" in text
     assert "id        truncation/single_turn/1" in text
     assert "perhaps   max_response_tokens" in text
-    assert "then      look at where they were cut: training-gym runs episodes r1" in text
+    assert "then      look at where they were cut: training-gym episodes r1" in text
 
 
 def test_alerts_as_json(command, cut):

@@ -80,7 +80,7 @@ def test_pages_of_episodes_follow_each_other(command, demo):
     seen, cursor = [], ""
     while True:
         *rows, page = command(
-            "episodes", "demo", "--limit", "7", "--since", cursor, "--json"
+            "episodes", "demo", "--limit", "7", "--page", cursor, "--json"
         ).objects
         seen += [row["id"] for row in rows]
         cursor = page["cursor"]
@@ -97,6 +97,40 @@ def test_changes_bring_what_is_new(command, demo, new_run):
     assert [metric["values"]["reward_mean"] for metric in found["metrics"]] == [0.25]
     again = command("changes", run.id, "--since", found["cursor"], "--json").objects[0]
     assert again["metrics"] == []
+
+
+@pytest.mark.parametrize("words", ["logs", "episodes", "changes", "alerts", "runs metrics"])
+def test_since_means_the_same_everywhere(command, demo, words):
+    demo()
+
+    def found(since):
+        answer = command(*words.split(), "demo", "--since", since, "--json")
+        assert answer.code == 0, answer.err
+        listed = answer.objects[0] if words in ("changes", "alerts") else {"all": answer.objects}
+        return [
+            entry
+            for part in listed.values()
+            for entry in (part if isinstance(part, list) else ())
+            if not str(entry.get("schema", "")).endswith("page/1")
+        ]
+
+    assert found("2001-01-01") or words == "alerts"  # of a healthy run
+    assert found("2999-01-01T00:00Z") == []
+    wrong = command(*words.split(), "demo", "--since", "yesterday")
+    assert (wrong.code, "neither a duration" in wrong.err) == (2, True)
+
+
+def test_lines_that_come_later_are_found_by_the_pages_cursor(command, new_run):
+    run = new_run()
+    run.recorder.log("first")
+    run.flush()
+    *lines, page = command("logs", run.id, "--json").objects
+    assert [line["text"] for line in lines] == ["first"]
+    run.recorder.log("second")
+    run.flush()
+    *lines, page = command("logs", run.id, "--since", page["newer"], "--json").objects
+    assert [line["text"] for line in lines] == ["second"]
+    assert len(command("logs", run.id, "--since", page["newer"], "--json").objects) == 1
 
 
 def test_status_tells_the_verdict_by_its_exit_code(command, demo, new_run):

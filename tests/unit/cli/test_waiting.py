@@ -62,7 +62,7 @@ def test_a_crashed_run_has_a_code_of_its_own(command, new_run):
     new_run().end(exit_code=139, signal="SIGSEGV", reason="killed by SIGSEGV")
     answer = command("runs", "wait", "r1")
     assert answer.code == 20
-    assert "training-gym runs logs r1" in answer.err
+    assert "training-gym logs r1" in answer.err
 
 
 def test_a_run_that_vanished_is_lost(command, new_run):

@@ -59,3 +59,14 @@ def test_a_misspelt_sampler_is_named():
     with pytest.raises(SpecError, match="no sampler is called 'vlm'") as caught:
         LocalEngine(sampler="vlm")
     assert "vllm" in caught.value.fix
+
+
+@pytest.mark.parametrize(("environment", "paths"), [(None, ["recipe.max_turns"]), ("m:Game", [])])
+def test_turns_need_an_environment_that_takes_them(environment, paths):
+    run = RunSpec(
+        model="m",
+        dataset=[{"prompt": "p"}],
+        environment=environment and {"ref": environment},
+        recipe=Recipe(max_turns=5),
+    )
+    assert [entry.path for entry in Engine().supports(run).refused] == paths

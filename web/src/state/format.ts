@@ -21,6 +21,13 @@ function compact(value: number): string {
   return String(value);
 }
 
+/** Bytes in the unit in which they are a number of one to three digits. */
+export function bytes(size: number): string {
+  const units = ['B', 'kB', 'MB', 'GB', 'TB'];
+  const place = Math.min(units.length - 1, size < 1000 ? 0 : Math.floor(Math.log10(size) / 3));
+  return `${Number((size / 1000 ** place).toPrecision(3))} ${units[place]}`;
+}
+
 export const percent = (share: number | null | undefined, digits = 0): string =>
   share === null || share === undefined ? '–' : `${(share * 100).toFixed(digits)} %`;
 

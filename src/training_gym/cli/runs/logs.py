@@ -13,6 +13,8 @@ from training_gym.cli.runs.paging import Since
 if TYPE_CHECKING:
     from training_gym.cli.runs.paging import Page
 
+LONGEST = 65_536
+"""Characters of a line that are shown."""
 POLL_S = 0.5
 """How often `--follow` looks for new lines."""
 
@@ -60,7 +62,13 @@ def _show(page: Page, as_json: bool) -> None:
         if as_json:
             output.emit("runs.logs/1", **stamp(record), **_fields(record))
         else:
-            output.data(record["text"].rstrip("\n"))
+            output.data(_cut(record["text"].rstrip("\n")))
+
+
+def _cut(text: str) -> str:
+    """A line that a terminal can take."""
+    rest = len(text) - LONGEST
+    return text if rest <= 0 else f"{text[:LONGEST]}… {rest} more characters: --json has them"
 
 
 def _fields(record: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Bounded output: the newest records, or those after a cursor, and where to go on.
 
-In JSON every page ends with a `runs.page/1` object: how many records it left out, and the cursor
-that `--since` takes to continue without a gap or a repetition.
+`--since` means the same in every command: only what came after. In JSON every page of records ends
+with a `runs.page/1` object: how many it left out, and the cursor that `--since` takes to continue
+without a gap or a repetition. `--page` turns the pages of a list, whose order may be any.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ Since = Annotated[
         help="Only what came after: 90s, 10m, 2h, 1d ago, an ISO time, or a page's cursor.",
     ),
 ]
-
+PageCursor = Annotated[
+    str, typer.Option("--page", metavar="CURSOR", help="The next page, by this one's cursor.")
+]
 
 Keep = Callable[[dict[str, Any]], bool]
 
@@ -78,7 +81,7 @@ def read_records(
 
     if since is not None and since.startswith(_CURSOR):
         return _after(run, stream, _opened(since), limit, keep)
-    after = None if since is None else moment(since, time.time())
+    after = time_of(since)
     page = read_page(run, stream)
     found = [r for r in page.records if keep(r) and (after is None or r["time"] > after)]
     omitted = max(0, len(found) - limit)
@@ -110,6 +113,23 @@ def stamp(record: Mapping[str, Any]) -> dict[str, Any]:
         "optimizer_step": record["optimizer_step"],
         "policy_version": record["policy_version"],
     }
+
+
+def time_of(since: str | None) -> float | None:
+    """Seconds since 1970 that `--since` stands for, if it was given; raises `UsageError`."""
+    return None if since is None else moment(since, time.time())
+
+
+def cursor_or_time(since: str | None) -> tuple[str, float | None]:
+    """What `--since` gives to the index: a cursor, or seconds since 1970; raises `UsageError`."""
+    if since is not None and since.startswith(_CURSOR):
+        return since.removeprefix(_CURSOR), None
+    return "", time_of(since)
+
+
+def marked(cursor: str) -> str:
+    """An index's cursor as `--since` takes it."""
+    return _CURSOR + cursor
 
 
 def moment(text: str, now: float) -> float:

@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from training_gym.cli.options import AsJson, Limit, RunId
+from training_gym.cli.runs.paging import Since, cursor_or_time, marked
 
 
 def changes(
     run_id: RunId,
-    since: Annotated[
-        str, typer.Option(metavar="CURSOR", help="The cursor of the call before.")
-    ] = "",
+    since: Since = None,
     limit: Limit = 200,
     as_json: AsJson = False,
 ) -> None:
-    """Tell what is new in a run since a cursor.
+    """Tell what is new in a run since a cursor or a time.
 
-    The first call gives a cursor to begin with. Events, metrics, episodes, alerts and evaluations
-    come at most --limit of each at a time.
+    A call without --since gives a cursor to begin with. Events, metrics, episodes, alerts and
+    evaluations come at most --limit of each at a time.
     """
     from training_gym.cli import output
     from training_gym.cli.views.common import emit_value, open_index, run_id_of
 
-    found = open_index().changes(run_id_of(run_id), since, limit=limit)
+    cursor, moment = cursor_or_time(since)
+    found = open_index().changes(
+        run_id_of(run_id), cursor if moment is None else moment, limit=limit
+    )
+    found = found.changed(cursor=marked(found.cursor))
     if as_json:
         emit_value("changes/1", found)
         return

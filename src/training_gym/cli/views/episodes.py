@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from training_gym.cli.options import AsJson, Limit, RunId
+from training_gym.cli.runs.paging import PageCursor, Since, time_of
 
 if TYPE_CHECKING:
     from training_gym.records.index import EpisodeDetail, EpisodePage, EpisodeRow, Index
@@ -41,9 +42,8 @@ def episodes(
     tokens: Annotated[
         bool, typer.Option("--tokens", help="With EPISODE and --json: token columns as well.")
     ] = False,
-    since: Annotated[
-        str, typer.Option(metavar="CURSOR", help="Go on from the cursor of the page before.")
-    ] = "",
+    since: Since = None,
+    page: PageCursor = "",
     limit: Limit = 20,
     as_json: AsJson = False,
 ) -> None:
@@ -75,7 +75,8 @@ def episodes(
             "discarded": True if discarded else None,
             "order": order,
             "descending": not ascending,
-            "cursor": since,
+            "since": time_of(since),
+            "cursor": page,
             "limit": min(limit, 1000),
         }
     )
@@ -116,7 +117,7 @@ def _many(page: EpisodePage, *, as_json: bool) -> None:
     )
     if page.cursor:
         rest = "" if page.total is None else f" of {page.total}"
-        output.say(f"{len(page.episodes)}{rest}; more with --since {page.cursor}")
+        output.say(f"{len(page.episodes)}{rest}; more with --page {page.cursor}")
     if not page.episodes:
         output.say("no episodes are like that")
 

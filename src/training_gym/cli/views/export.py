@@ -11,6 +11,9 @@ from training_gym.cli.options import AsJson, RunId
 
 FORMATS = ("html", "csv", "parquet", "chrome", "atif", "otlp")
 
+MOST_NAMED = 100
+"""Files that are named; atif writes one for each episode."""
+
 
 def export(
     run_id: RunId,
@@ -48,12 +51,15 @@ def export(
         return
     files = export_run(open_index(), run, chosen, to or Path(f"export-{run}"))
     if as_json:
-        output.emit("export/1", run_id=run, format=chosen, files=[str(file) for file in files])
+        named = [str(file) for file in files[:MOST_NAMED]]
+        output.emit("export/1", run_id=run, format=chosen, files=named, num_files=len(files))
         return
     if not files:
         output.say(f"{run} has nothing that could be written as {chosen}")
-    for file in files:
+    for file in files[:MOST_NAMED]:
         output.data(str(file))
+    if len(files) > MOST_NAMED:
+        output.say(f"and {len(files) - MOST_NAMED} more beside them")
 
 
 def _post(run: str, format: str, endpoint: str, *, content: bool, as_json: bool) -> None:
@@ -66,6 +72,6 @@ def _post(run: str, format: str, endpoint: str, *, content: bool, as_json: bool)
         raise UsageError(f"--endpoint is not for {format}", fix="add --format otlp")
     count = post_otlp(open_index(), run, endpoint, content=content)
     if as_json:
-        output.emit("export/1", run_id=run, format=format, files=[])
+        output.emit("export/1", run_id=run, format=format, files=[], num_files=0)
         return
     output.say(f"posted in {count} requests to {endpoint}")

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from training_gym.cli.options import AsJson, Limit, RunId
+from training_gym.cli.runs.paging import PageCursor, Since, cursor_or_time, marked
 
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -19,9 +20,8 @@ def logs(
         list[str] | None, typer.Option(help="stdout, stderr, a file's name; may be repeated.")
     ] = None,
     step: Annotated[int | None, typer.Option(help="Only from where this batch began on.")] = None,
-    since: Annotated[
-        str, typer.Option(metavar="CURSOR", help="Go on from the cursor of another page.")
-    ] = "",
+    since: Since = None,
+    page: PageCursor = "",
     limit: Limit = 200,
     as_json: AsJson = False,
 ) -> None:
@@ -34,7 +34,8 @@ def logs(
 
     if level is not None and level not in LEVELS:
         raise UsageError(f"no level is called {level!r}", fix=did_you_mean(level, LEVELS))
-    page = open_index().logs(
+    newer, after = cursor_or_time(since)
+    found = open_index().logs(
         run_id_of(run_id),
         LogQuery.read(
             {
@@ -42,27 +43,28 @@ def logs(
                 "regex": grep,
                 "source": tuple(source or ()),
                 "step": step,
-                "cursor": since,
+                "since": after,
+                "cursor": page or newer,
                 "limit": min(limit, 5000),
             }
         ),
     )
     if as_json:
-        for line in page.lines:
+        for line in found.lines:
             emit_value("logs/1", line)
         output.emit(
             "logs.page/1",
-            shown=len(page.lines),
-            complete=page.complete,
-            older=page.older,
-            newer=page.newer,
-            sources=list(page.sources),
+            shown=len(found.lines),
+            complete=found.complete,
+            older=found.older,
+            newer=marked(found.newer),
+            sources=list(found.sources),
         )
         return
-    for line in page.lines:
+    for line in found.lines:
         mark = "" if line.level == "info" else f"{line.level.upper()} "
         output.data(f"{moment(line.time)} {line.source} {mark}{line.text.rstrip()}")
-    if not page.lines and not page.older:
+    if not found.lines and not found.older:
         output.say("no lines are like that")
-    if page.older:
-        output.say(f"older lines: --since {page.older}")
+    if found.older:
+        output.say(f"older lines: --page {found.older}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
@@ -43,10 +44,10 @@ def timeline(
         [
             (
                 one.step,
-                one.end - one.start,
-                *(one.seconds.get(name) for name in lanes),
-                one.idle_s,
-                ", ".join(f"{who} {output.number(s)}" for who, s in sorted(one.blame.items())),
+                _seconds(one.end - one.start),
+                *(_seconds(one.seconds.get(name)) for name in lanes),
+                _seconds(one.idle_s),
+                _blamed(one.blame),
             )
             for one in found.steps
         ],
@@ -56,3 +57,16 @@ def timeline(
             output.data(f"still open: {span.lane} {span.name}")
     if not found.spans:
         output.say("no spans in that range")
+
+
+def _seconds(value: float | None) -> str:
+    """Seconds to the millisecond; a dash for none, and for less than that."""
+    if value is None or value < 0.0005:
+        return "–"
+    return f"{value:.3f}" if value < 10 else f"{value:.1f}"
+
+
+def _blamed(seconds: Mapping[str, float]) -> str:
+    """Who kept the accelerator waiting, the longest first."""
+    ordered = sorted(seconds.items(), key=lambda item: -item[1])
+    return ", ".join(f"{who} {_seconds(s)}" for who, s in ordered if s >= 0.0005)

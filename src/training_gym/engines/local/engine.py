@@ -53,7 +53,7 @@ class LocalEngine:
         if isinstance(recipe.algorithm, GivenAnswers):
             entries = tuple(_supervised(run))
         else:
-            entries = (*_reinforced(recipe), *_overlapped(recipe))
+            entries = (*_reinforced(recipe), *_single_turn(run), *_overlapped(recipe))
         return SupportReport(
             engine=self.name, entries=(*entries, *_handed_over(run), *_device(recipe))
         )
@@ -75,6 +75,7 @@ class LocalEngine:
                 "unpause": "SIGCONT",
             },
             max_restarts=plan.run.recipe.max_restarts,
+            leaves_summary=True,
         )
 
     def taps(self, plan: Plan) -> tuple[Tap, ...]:
@@ -143,6 +144,23 @@ def _reinforced(recipe: Recipe) -> Iterator[Support]:
             f"{recipe.prompts_per_batch}",
             fix=f"lower it to {recipe.prompts_per_batch} or raise prompts_per_batch",
         )
+
+
+def _single_turn(run: RunSpec) -> Iterator[Support]:
+    """What has no effect where an episode is one question and its answer."""
+    if run.environment or any(each.environment for each in run.evaluations):
+        return
+    for name in ("max_turns", "drift"):
+        value = getattr(run.recipe, name)
+        default = Recipe.model_fields[name].get_default(call_default_factory=True)
+        if name in run.recipe.model_fields_set and value not in (default, 1):
+            yield Support(
+                path=f"recipe.{name}",
+                verdict="refused",
+                reason=f"{name}={value!r:.40} has no effect without an environment, which asks "
+                "for one answer",
+                fix=f"leave {name} out, or name the environment that takes turns",
+            )
 
 
 def _overlapped(recipe: Recipe) -> Iterator[Support]:

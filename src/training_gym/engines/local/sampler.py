@@ -289,13 +289,14 @@ class LocalSampler:
         logits = self._rows.next_logits()
         self.statistics.steps += 1
         tokens, logprobs = draw(logits, [wishes[request] for request in requests])
+        done: list[Ended] = []
         for request, token, logprob in zip(requests, tokens, logprobs, strict=True):
             request.take(token, logprob, self._versions.get(request.adapter, self.version))
             reason = request.stop_reason(self._codec, self._max_sequence_tokens)
             if reason is not None:
-                ended.append((request, request.completion(reason)))
-                self._rows.retire(request)
-        return ended
+                done.append((request, request.completion(reason)))
+        self._rows.retire([request for request, _ in done])
+        return ended + done
 
     def _wishes(self) -> tuple[list[Ended], dict[Request, Draw]]:
         """What each request's next token is drawn by; forms that go no further end theirs alone."""
@@ -306,6 +307,5 @@ class LocalSampler:
                 wishes[request] = request.wish(self._codec)
             except EngineError as error:
                 ended.append((request, error))
-        for request, _ in ended:
-            self._rows.retire(request)
+        self._rows.retire([request for request, _ in ended])
         return ended, wishes

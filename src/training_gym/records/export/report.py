@@ -88,9 +88,10 @@ def _facts(found: Overview) -> str:
         (row.reward_name, "–" if row.reward is None else f"{row.reward:.4g}"),
         ("attempts", str(len(found.attempts))),
         ("started", _moment(row.created_at) + " UTC"),
-        ("wall time", f"{row.wall_s / 3600:.2f} h"),
-        ("tags", ", ".join(row.tags)),
+        ("wall time", _span(row.wall_s)),
     ]
+    if row.tags:
+        facts.append(("tags", ", ".join(row.tags)))
     if row.cost is not None:
         facts.append(("cost", f"{row.cost:.2f}"))
     return _table((), facts)
@@ -134,8 +135,17 @@ def _settings(found: Overview) -> str:
 
 def _at(value: object, path: str) -> object:
     for part in path.split("."):
-        value = value.get(part) if isinstance(value, dict) else None
+        if isinstance(value, list) and part.isdecimal():
+            value = value[int(part)] if int(part) < len(value) else None
+        else:
+            value = value.get(part) if isinstance(value, dict) else None
     return value
+
+
+def _span(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
 def _episode(found: EpisodeDetail) -> str:

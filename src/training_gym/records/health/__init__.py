@@ -5,13 +5,14 @@
 
 from training_gym.records.health.acknowledgement import acknowledge
 from training_gym.records.health.alerts import Alert, Assessment, Verdict
-from training_gym.records.health.assessment import assess, is_paused
+from training_gym.records.health.assessment import Course, assess, is_paused
 from training_gym.records.health.recorded import record_alerts
 from training_gym.records.health.replay import replay
 
 __all__ = [
     "Alert",
     "Assessment",
+    "Course",
     "Verdict",
     "acknowledge",
     "assess",

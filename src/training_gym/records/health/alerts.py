@@ -47,7 +47,7 @@ class Alert(Settings):
     value: float | None = None
     threshold: float | None = None
     evidence: tuple[str, ...] = ()
-    """Ids of episodes that show it; look at them with `training-gym runs episodes`."""
+    """Ids of episodes that show it; look at them with `training-gym episodes`."""
     explanations: tuple[str, ...] = ()
     """What may lie behind it, the likeliest first."""
     next: tuple[str, ...] = ()

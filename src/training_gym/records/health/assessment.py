@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from training_gym.records.health.acknowledgement import acknowledged
@@ -22,15 +24,27 @@ COMPARED = 5
 """Steps at either end whose mean rewards the verdict compares."""
 
 
-def assess(run: RunDirectory | Path, *, now: float | None = None) -> Assessment:
+@dataclass(frozen=True)
+class Course:
+    """How far a run has come, as its metrics tell it."""
+
+    steps: int
+    rewards: Sequence[float]
+    """Mean reward of each batch that shows, oldest first."""
+
+
+def assess(
+    run: RunDirectory | Path, *, now: float | None = None, course: Course | None = None
+) -> Assessment:
     """The verdict and the alerts of a run; raises `RecordsError` where it cannot be read.
 
     Args:
         run: which run.
         now: seconds since 1970, to see whether a running job still beats; None: by the clock.
+        course: what the caller knows already; None: all of the run's metrics are read for it.
     """
     directory = run if isinstance(run, RunDirectory) else RunDirectory(run)
-    standing = _standing(directory)
+    standing = _standing(directory, course or _course(directory))
     alerts = alerts_of(directory)
     if standing.status == "running" and not any(alert.rule == "heartbeat" for alert in alerts):
         alerts += _silence(directory, time.time() if now is None else now)
@@ -69,18 +83,22 @@ def _silence(run: RunDirectory, now: float) -> list[Alert]:
     return [] if opened is None else [opened]
 
 
-def _standing(run: RunDirectory) -> Standing:
+def _course(run: RunDirectory) -> Course:
     rewards, steps = [], 0
     for record in read_stream(run, "metrics"):
         steps = max(steps, record["batch"] or 0)
         reward = record["values"].get("reward_mean")
         if isinstance(reward, int | float):
             rewards.append(float(reward))
+    return Course(steps, rewards)
+
+
+def _standing(run: RunDirectory, course: Course) -> Standing:
     result = read_result(run)
-    first, now = rewards[:COMPARED], rewards[-COMPARED:]
+    first, now = course.rewards[:COMPARED], course.rewards[-COMPARED:]
     return Standing(
         status=run_status(run),
-        steps=steps,
+        steps=course.steps,
         reward_first=sum(first) / len(first) if first else None,
         reward_now=sum(now) / len(now) if now else None,
         reason="" if result is None else result.reason,

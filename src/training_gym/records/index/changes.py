@@ -7,6 +7,7 @@ import json
 import math
 import sqlite3
 from array import array
+from bisect import bisect_right
 from collections.abc import Sized
 from typing import Any
 
@@ -28,14 +29,19 @@ def changes(
     connection: sqlite3.Connection,
     row: RunRow,
     policy: Policy,
-    cursor: str,
+    cursor: str | float,
     limit: int,
 ) -> Changes:
-    """Everything after the cursor, at most `limit` records of each kind."""
+    """Everything after the cursor, or after a moment in seconds since 1970.
+
+    At most `limit` records of each kind.
+    """
     epoch = _epoch(connection)
-    if not cursor:
+    if cursor == "":
         return Changes(run=row, reset=False, cursor=closed(epoch, _now(connection)))
-    known_epoch, marks = opened(cursor)
+    known_epoch, marks = (
+        opened(cursor) if isinstance(cursor, str) else (epoch, _at(connection, cursor))
+    )
     if known_epoch != epoch:
         return Changes(run=row, reset=True, cursor=closed(epoch, _now(connection)))
     after = dict(marks)
@@ -146,6 +152,25 @@ def _now(connection: sqlite3.Connection) -> Marks:
     for name, table in (("e", "episodes"), ("l", "logs")):
         marks[name] = connection.execute(f"SELECT coalesce(max(id), 0) FROM {table}").fetchone()[0]
     for stream, newest in connection.execute("SELECT stream, max(id) FROM records GROUP BY stream"):
+        marks[stream] = newest
+    return marks
+
+
+def _at(connection: sqlite3.Connection, moment: float) -> Marks:
+    """Marks behind what was recorded up to a moment; spans by the blocks that had ended then."""
+    marks = {
+        f"m{lane.id}": bisect_right(column(connection, lane.id, "~time").data, moment)
+        for lane in lanes(connection)
+    }
+    for mark, question in (
+        ("s", "SELECT max(id + count - 1) FROM span_blocks WHERE last <= ?"),
+        ("e", "SELECT max(id) FROM episodes WHERE time <= ?"),
+        ("l", "SELECT max(id) FROM logs WHERE time <= ?"),
+    ):
+        marks[mark] = connection.execute(question, (moment,)).fetchone()[0] or 0
+    for stream, newest in connection.execute(
+        "SELECT stream, max(id) FROM records WHERE time <= ? GROUP BY stream", (moment,)
+    ):
         marks[stream] = newest
     return marks
 

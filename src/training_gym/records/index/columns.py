@@ -71,7 +71,8 @@ class _Lane:
         if counted is not None and math.isfinite(line.values[counted]):
             self.tokens += line.values[counted]
         block.rows.append(self.num_rows + self.added)
-        block.data.extend((*line.envelope, self.tokens, *line.values))
+        block.data.extend((*line.envelope, self.tokens))
+        block.data.extend(line.values)
         self.last_seq = line.seq
         self.added += 1
 

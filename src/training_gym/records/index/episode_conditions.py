@@ -21,13 +21,32 @@ class Condition:
     values: tuple[Any, ...]
 
 
+FEW = 1000
+"""Episodes that may be listed by their numbers."""
+
+
 def count(connection: sqlite3.Connection, condition: Condition) -> int:
     """How many episodes there are."""
-    joined = "" if "g." not in condition.sql else " JOIN groups g ON g.id = e.in_group"
     row = connection.execute(
-        f"SELECT count(*) FROM episodes e{joined} WHERE {condition.sql}", condition.values
+        f"SELECT count(*) FROM episodes e WHERE {condition.sql}", condition.values
     ).fetchone()
     return int(row[0])
+
+
+def counted(connection: sqlite3.Connection, condition: Condition) -> tuple[Condition, int]:
+    """The condition, and how many episodes meet it.
+
+    Where these are few it becomes the list of them: otherwise whoever wants them in some order
+    would look at all episodes once more.
+    """
+    found = connection.execute(
+        f"SELECT e.id FROM episodes e WHERE {condition.sql} LIMIT ?",
+        (*condition.values, FEW + 1),
+    ).fetchall()
+    if len(found) > FEW:
+        return condition, count(connection, condition)
+    numbers = ", ".join(str(number) for (number,) in found)
+    return Condition(f"e.id IN ({numbers})", ()), len(found)
 
 
 def condition_of(connection: sqlite3.Connection, query: EpisodeQuery, policy: Policy) -> Condition:
@@ -55,6 +74,8 @@ def condition_of(connection: sqlite3.Connection, query: EpisodeQuery, policy: Po
         ("e.staleness", query.staleness),
     ):
         parts += _within(name, bounds)
+    if query.since is not None:
+        parts.append(("e.time > ?", (query.since,)))
     if query.component is not None:
         name = component_column(connection, query.component)
         parts.append((f"{name} IS NOT NULL", ()))

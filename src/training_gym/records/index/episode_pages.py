@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from training_gym.records.index.episode_conditions import Condition, condition_of, count
+from training_gym.records.index.episode_conditions import FEW, Condition, condition_of, counted
 from training_gym.records.index.episode_rows import ROW, Policy, row_of
 from training_gym.records.index.episode_values import EpisodePage, EpisodeQuery
 from training_gym.records.index.places import read_line
@@ -46,8 +46,8 @@ def page(
     condition = condition_of(connection, query, policy)
     start = _opened(query)
     total = start.get("total")
-    if not (query.text or query.error) and total is None:
-        total = count(connection, condition)
+    if not (query.text or query.error) and (total is None or total <= FEW):
+        condition, total = counted(connection, condition)
     found, last, complete = _search(run, connection, query, condition, start)
     more = len(found) > query.limit or not complete
     shown = found[: query.limit]

@@ -49,6 +49,8 @@ class EpisodeQuery(Settings):
     text: str = ""
     """Part of what the conversation says; case counts for nothing. Reads the run's files: a page
     may end early with `complete` false, and its cursor goes on."""
+    since: float | None = None
+    """Only those recorded after this moment, in seconds since 1970."""
     order: EpisodeOrder = "newest"
     descending: bool = True
     """For `reward`, `length`, `duration` and `staleness`: the greatest first. Those without a

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
+from contextlib import closing
+from itertools import islice
 from typing import Any
 
 from training_gym.records.index.places import read_line
 from training_gym.records.index.record_intake import LEVELS
+from training_gym.records.index.searching import searching
 from training_gym.records.index.stream_values import LogLine, LogPage, LogQuery
 from training_gym.records.index.timeline import batches
 from training_gym.records.run_directory import RunDirectory
@@ -19,8 +21,8 @@ from training_gym.spec.errors import RecordsError
 
 LONGEST = 65_536
 """Characters of a line that are shown."""
-SEARCHED = 100_000
-"""Characters of a line that a regex looks at."""
+TRIED = 64
+"""Lines that a regex is tried on at once."""
 SEARCH_S = 0.4
 """How long a regex reads before the page ends with what was found."""
 
@@ -32,23 +34,29 @@ _ROW = (
 
 def page(run: RunDirectory, connection: sqlite3.Connection, query: LogQuery) -> LogPage:
     """The newest lines, or those before or after a cursor; oldest first."""
-    regex = _compiled(query.regex)
     backwards, at = _opened(query.cursor)
     newest = connection.execute("SELECT coalesce(max(id), 0) FROM logs").fetchone()[0]
     deadline = time.monotonic() + SEARCH_S
     found: list[LogLine] = []
     last, complete, more = at, True, False
-    for row in _rows(connection, query, backwards, at):
-        if len(found) == query.limit:
-            more = True
-            break
-        last = (row[1], row[0])
-        line = _line(run, connection, row)
-        if regex is None or regex.search(line.text[:SEARCHED]):
-            found.append(line)
-        if regex is not None and time.monotonic() > deadline:
-            complete = False
-            break
+    with (
+        closing(_rows(connection, query, backwards, at)) as rows,
+        searching(query.regex) as search,
+    ):
+        while some := list(islice(rows, TRIED if query.regex else query.limit + 1)):
+            lines = [_line(run, connection, row) for row in some]
+            for line, matches in zip(lines, search([line.text for line in lines]), strict=True):
+                if len(found) == query.limit:
+                    more = True
+                    break
+                last = (line.time, line.id)
+                if matches:
+                    found.append(line)
+            if more:
+                break
+            if query.regex and time.monotonic() > deadline:
+                complete = False
+                break
     found.sort(key=lambda line: (line.time, line.id))
     first = (found[0].time, found[0].id) if found else at
     older = _closed("b", first) if first is not None else ""
@@ -71,7 +79,7 @@ def _rows(
     query: LogQuery,
     backwards: bool,
     at: tuple[float, int] | None,
-) -> Iterator[Sequence[Any]]:
+) -> Generator[Sequence[Any], None, None]:
     parts: list[str] = ["1"]
     values: list[Any] = []
     for name, words in (("s.word", query.source), ("w.word", query.writer)):
@@ -129,18 +137,6 @@ def _sources(connection: sqlite3.Connection) -> tuple[str, ...]:
             "SELECT word FROM words WHERE id IN (SELECT DISTINCT source FROM logs) ORDER BY word"
         )
     )
-
-
-def _compiled(pattern: str) -> re.Pattern[str] | None:
-    if not pattern:
-        return None
-    try:
-        return re.compile(pattern, re.IGNORECASE)
-    except re.error as error:
-        raise RecordsError(
-            f"{pattern!r:.60} is no regular expression: {error}",
-            fix="escape what is meant literally with a backslash",
-        ) from None
 
 
 def _opened(cursor: str) -> tuple[bool, tuple[float, int] | None]:

@@ -21,7 +21,7 @@ class MetricLine(NamedTuple):
     envelope: tuple[float, ...]
     """What `ENVELOPE` names; NaN where the record does not say."""
     names: tuple[str, ...]
-    values: Sequence[float]
+    values: array[float]
     """As many as `names`."""
 
 

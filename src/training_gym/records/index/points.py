@@ -8,6 +8,9 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 
 from training_gym.records.index.series_values import SeriesQuery
+from training_gym.records.means import mean_of
+
+Part = tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -73,20 +76,50 @@ def thinned(points: Points, limit: int) -> Points:
     if count <= limit:
         return points
     step = -(-count // limit)
-    x, mean, low, high, batch = (array("d") for _ in range(5))
-    for start in range(0, count, step):
-        stop = min(start + step, count)
-        x.append(points.x[stop - 1])
-        batch.append(points.batch[stop - 1])
-        part = points.mean[start:stop]
-        total = sum(part)
-        if math.isfinite(total):
-            mean.append(total / (stop - start))
-            low.append(min(points.low[start:stop]))
-            high.append(max(points.high[start:stop]))
-        else:
-            finite = [value for value in part if math.isfinite(value)]
-            mean.append(math.fsum(finite) / len(finite) if finite else math.nan)
-            low.append(min((v for v in points.low[start:stop] if v == v), default=math.nan))
-            high.append(max((v for v in points.high[start:stop] if v == v), default=math.nan))
-    return Points(x, mean, low, high, batch, points.count)
+    parts = _parts(points.mean, step)
+    plain = math.isfinite(sum(points.mean))
+    lowest, highest = (min, max) if plain else (_lowest, _highest)
+    return Points(
+        x=_every(points.x, step),
+        mean=array("d", map(_mean, parts)),
+        low=array("d", map(lowest, _of(points, points.low, parts, step))),
+        high=array("d", map(highest, _of(points, points.high, parts, step))),
+        batch=_every(points.batch, step),
+        count=points.count,
+    )
+
+
+def _of(points: Points, values: array[float], parts: list[Part], step: int) -> list[Part]:
+    """The parts of extremes, which those of the mean are where nothing was merged yet."""
+    return parts if values is points.mean else _parts(values, step)
+
+
+def _parts(values: array[float], size: int) -> list[Part]:
+    """Every `size` of them; what is left is the last."""
+    whole = len(values) - len(values) % size
+    parts = list(zip(*[iter(values[:whole])] * size, strict=True))
+    return [*parts, tuple(values[whole:])] if whole < len(values) else parts
+
+
+def _every(values: array[float], size: int) -> array[float]:
+    """The last of each part."""
+    found = values[size - 1 :: size]
+    if len(values) % size:
+        found.append(values[-1])
+    return found
+
+
+def _mean(part: Part) -> float:
+    total = sum(part)
+    if math.isfinite(total):
+        return total / len(part)
+    finite = [value for value in part if math.isfinite(value)]
+    return mean_of(finite) if finite else math.nan
+
+
+def _lowest(part: Part) -> float:
+    return min((value for value in part if value == value), default=math.nan)
+
+
+def _highest(part: Part) -> float:
+    return max((value for value in part if value == value), default=math.nan)

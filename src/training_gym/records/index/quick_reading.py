@@ -23,8 +23,7 @@ def quick_reader(stream: str) -> Reader:
     if stream == "metrics":
         from training_gym.records.index.typed_metrics import MetricReader
 
-        reader = MetricReader()
-        return lambda data: [reader(line) for line in data.split(b"\n")[:-1]]
+        return MetricReader().read
     from training_gym.records.index import typed_bodies
     from training_gym.records.index.typed_lines import quick_heads
 

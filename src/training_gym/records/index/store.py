@@ -19,12 +19,18 @@ from typing import TypeVar
 from training_gym.records.documents import storage_error
 from training_gym.records.index.schema import LAYOUT, TABLES
 from training_gym.records.run_directory import RunDirectory
+from training_gym.records.segments import segments
 from training_gym.spec.errors import RecordsError
 
 T = TypeVar("T")
 
 WAIT_S = 60.0
 """How long one process waits for another that is writing."""
+LARGE_BYTES = 8 * 1024 * 1024
+"""Of metrics or episodes: such a run's new database gets large pages."""
+LARGE_PAGE_BYTES = 32 * 1024
+"""A chunk of a column takes one or two, and it is their number that writing costs. A small run's
+tables would each leave most of one empty."""
 _POOLED = 4
 OPEN_RUNS = 64
 """Runs whose databases stay open."""
@@ -110,6 +116,8 @@ class RunStore:
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         """Tables, once; settings that a disposable database may have."""
+        if not self.path.stat().st_size and _is_large(self.run):
+            connection.execute(f"PRAGMA page_size = {LARGE_PAGE_BYTES}")
         _wal(connection)
         connection.execute("PRAGMA synchronous = OFF")  # it can be rebuilt
         connection.execute("PRAGMA cache_size = -16384")
@@ -138,6 +146,15 @@ class RunStore:
             f"the index {self.path} cannot be used: {error}",
             fix="delete it, or set TRAINING_GYM_HOME to a disk with room; it is built again",
         )
+
+
+def _is_large(run: RunDirectory) -> bool:
+    """Whether there is much to read already."""
+    sizes = (
+        sum(segment.path.stat().st_size for segment in segments(run.streams / stream))
+        for stream in ("metrics", "episodes")
+    )
+    return max(sizes) >= LARGE_BYTES
 
 
 class RunStores:

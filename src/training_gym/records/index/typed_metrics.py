@@ -6,7 +6,9 @@ dictionary of any of them. Imported only where msgspec is installed.
 
 from __future__ import annotations
 
+import contextlib
 import math
+from array import array
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
@@ -42,6 +44,17 @@ class MetricReader:
         """Knows no metric yet."""
         self._shapes: list[tuple[str, ...]] = []
         """The one that fitted last is first."""
+
+    def read(self, data: bytes) -> list[MetricLine | None]:
+        """What each of many lines says; None: the standard reader must look at it.
+
+        Mostly all of them have the metrics of the one before, and can be decoded at once.
+        """
+        if self._shapes:
+            names = self._shapes[0]
+            with contextlib.suppress(msgspec.MsgspecError, UnicodeError):
+                return [_metric_line(line, names) for line in _decoder(names).decode_lines(data)]
+        return [self(line) for line in data.split(b"\n")[:-1]]
 
     def __call__(self, line: bytes) -> MetricLine | None:
         """The line's metrics; None: the standard reader must look at it."""
@@ -97,5 +110,5 @@ def _metric_line(read: Any, names: tuple[str, ...]) -> MetricLine:
             math.nan if version is None else version,
         ),
         names,
-        msgspec.structs.astuple(read.values),
+        array("d", msgspec.structs.astuple(read.values)),
     )

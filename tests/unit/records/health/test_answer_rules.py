@@ -118,3 +118,15 @@ def test_a_component_about_form_may_make_half_of_the_gain_only(history, play):
     facts = Facts(weights={"right": 1.0, "format": 0.2})
     weighed = answers.reward_concentration(history(plays=early + later, facts=facts), "env", LIMITS)
     assert weighed.severity is None
+
+
+def test_no_component_made_a_gain_that_the_reward_has_not(history, play):
+    """Of a product of components, one may wander while the reward stays where it is."""
+
+    def step(fresh):
+        parts = [{"fresh": fresh + 0.001 * n, "named": 0.0} for n in range(8)]
+        return Plays(tuple(play(reward=0.0, components=values) for values in parts))
+
+    wandered = [step(0.9)] * 12 + [step(0.95)] * 5
+    found = answers.reward_concentration(history(plays=wandered), "env", LIMITS)
+    assert (found.value, found.severity) == (1.0, None)

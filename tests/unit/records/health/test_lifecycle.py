@@ -28,7 +28,7 @@ def test_an_alert_opens_at_the_third_bad_point_and_tells_when_it_began():
     assert alert.evidence == ("1-1.0",)
     assert alert.explanations
     assert alert.source
-    assert alert.next[0].endswith("runs episodes r1")
+    assert alert.next[0].endswith("training-gym episodes r1")
 
 
 def test_one_point_is_enough_where_the_rule_says_so():

@@ -130,3 +130,73 @@ def test_cursors_that_are_none_are_refused(index, demo):
     ):
         with pytest.raises(RecordsError, match="cursor"):
             ask()
+
+
+def test_only_what_is_large_from_the_start_has_large_pages(index, demo, tmp_path, monkeypatch):
+    run = demo()
+    before = everything(index, run)
+    index.close()
+    path = tmp_path / "cache" / "runs" / f"{run}.sqlite"
+    small = path.stat().st_size
+    shutil.rmtree(tmp_path / "cache")
+    monkeypatch.setattr("training_gym.records.index.store.LARGE_BYTES", 1000)
+    assert everything(index, run) == before
+    index.close()
+    assert path.stat().st_size > 2 * small
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("PRAGMA page_size").fetchone() == (32 * 1024,)
+    connection.close()
+
+
+@pytest.mark.parametrize("piece", [1, 700, 5000])
+def test_what_is_parsed_at_once_makes_no_difference(index, demo, tmp_path, monkeypatch, piece):
+    run = demo("hostile")
+    before = everything(index, run)
+    monkeypatch.setattr("training_gym.records.index.tailing.PIECE_BYTES", piece)
+    assert everything(Index(tmp_path / "runs", tmp_path / "other"), run) == before
+
+
+def test_an_index_that_grew_with_its_run_is_the_same_as_one_built_at_once(demo, tmp_path):
+    run = demo()
+    whole = tmp_path / "runs" / run
+    shutil.copytree(whole, tmp_path / "grown" / run)
+    streams = sorted((tmp_path / "grown" / run).glob("streams/*/*.jsonl"))
+    lines = {path: path.read_bytes() for path in streams}
+    index = Index(tmp_path / "grown", tmp_path / "grown-cache")
+    for part in range(1, 8):
+        for path, data in lines.items():
+            path.write_bytes(data[: len(data) * part // 7])  # lines torn in the middle
+        index.refresh(run)
+    grown = everything(index, run)
+    built = everything(Index(tmp_path / "runs", tmp_path / "built-cache"), run)
+    assert (grown[0], grown[1]) == (built[0], built[1])
+    assert [line.text for line in grown[2]] == [line.text for line in built[2]]
+    spans = [
+        sorted((span.writer, span.name, span.start, span.end or 0.0) for span in found[3])
+        for found in (grown, built)
+    ]
+    assert spans[0] == spans[1]
+
+
+def test_a_process_killed_while_it_rebuilds_leaves_what_the_next_one_finishes(demo, tmp_path):
+    run = demo(steps=30)
+    built = everything(Index(tmp_path / "runs", tmp_path / "whole"), run)
+    script = textwrap.dedent(f"""
+        import os, signal
+        from pathlib import Path
+        from training_gym.records.index import Index, tailing
+        tailing.BLOCK_BYTES = 4000
+        taken = []
+        take_in = tailing._take_in
+        def counted(*arguments):
+            take_in(*arguments)
+            taken.append(1)
+            if len(taken) == 12:
+                os.kill(os.getpid(), signal.SIGKILL)
+        tailing._take_in = counted
+        Index(Path({str(tmp_path / "runs")!r}), Path({str(tmp_path / "killed")!r})).refresh({run!r})
+    """)
+    killed = subprocess.run([sys.executable, "-c", script], check=False)
+    assert killed.returncode == -9
+    after = everything(Index(tmp_path / "runs", tmp_path / "killed"), run)
+    assert (after[0], after[1]) == (built[0], built[1])

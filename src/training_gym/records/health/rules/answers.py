@@ -137,12 +137,13 @@ def reward_concentration(history: History, environment: str, limits: Thresholds)
     if len(gains) < 2:
         return None
     total = sum(gain for gain in gains.values() if gain > 0)
-    spread = _reward_deviation(early)
+    before, after = joined(early).rewards, joined(now).rewards
+    rose = bool(before) and bool(after) and statistics.fmean(after) > statistics.fmean(before)
     name = max(gains, key=lambda component: gains[component])
     share = gains[name] / total if total > 0 else 0.0
     message = f"{name} made {share:.0%} of the gain in reward"
     others_gained = any(gain > 0.02 * total for other, gain in gains.items() if other != name)
-    if total < 0.25 * spread or total <= 0:
+    if not rose or total <= 0 or total < 0.25 * statistics.pstdev(before):
         return Reading(share, message)
     if ABOUT_FORM.search(name):
         bounds = Bounds(
@@ -171,11 +172,6 @@ def _gains(early: list[Plays], now: list[Plays], weights: object) -> dict[str, f
     return {name: known.get(name, 1.0) * (after[name] - before[name]) for name in sorted(names)}
 
 
-def _reward_deviation(early: list[Plays]) -> float:
-    rewards = joined(early).rewards
-    return statistics.pstdev(rewards) if rewards else 0.0
-
-
 def _first_length(history: History, environment: str) -> float | None:
     """Median length in the first three steps: a hack may be complete before step 12."""
     first = [step.environments.get(environment) for step in history.early[:3]]
@@ -199,7 +195,7 @@ RULES = (
             "the model learned to reason more, or to stop where it has nothing to add",
         ),
         next=(
-            "read the longest and the shortest episodes: training-gym runs episodes {run}",
+            "read the longest and the shortest episodes: training-gym episodes {run}",
             "compare reward and length within groups: alert length_reward",
             "use DrGRPO, or an overlong penalty, if the content did not improve",
         ),
@@ -231,7 +227,7 @@ RULES = (
             "the model does not know its end-of-turn token",
         ),
         next=(
-            "look at where they were cut: training-gym runs episodes {run}",
+            "look at where they were cut: training-gym episodes {run}",
             "raise the limit that cut them, or penalise overlong answers (DAPO)",
         ),
         source="miles warns at 0.25",
@@ -262,7 +258,7 @@ RULES = (
             "the temperature is too low, or the sampler repeats its random numbers",
         ),
         next=(
-            "look at one group side by side: training-gym runs episodes {run}",
+            "look at one group side by side: training-gym episodes {run}",
             "raise the temperature; lower the learning rate if entropy fell as well",
         ),
         source="ours",
@@ -277,7 +273,7 @@ RULES = (
             "the policy degenerates: updates too large, or lengths without a bound",
         ),
         next=(
-            "read such an episode: training-gym runs episodes {run}",
+            "read such an episode: training-gym episodes {run}",
             "penalise repetition in the reward, or stop earlier",
         ),
         source="slime logs a repetition share; the bound is ours",

@@ -190,7 +190,7 @@ RULES = (
             "the policy has become deterministic: compare the entropy",
         ),
         next=(
-            "read the episodes of such a group: training-gym runs episodes {run}",
+            "read the episodes of such a group: training-gym episodes {run}",
             "mix in easier or harder tasks, or train with DAPO(dynamic_sampling=True)",
             "raise group_size, or the sampling temperature",
         ),

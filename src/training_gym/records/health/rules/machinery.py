@@ -86,7 +86,7 @@ RULES = (
             "a service that it depends on is down or too slow",
         ),
         next=(
-            "read the reasons: training-gym runs episodes {run} --json, field reason",
+            "read the reasons: training-gym episodes {run} --status infrastructure_failed",
             "lower the number of episodes in play; check the provider's quota",
         ),
         source="miles aborts on such a share; 5 %, 20 % and 30 minutes are ours",

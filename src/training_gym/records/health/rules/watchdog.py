@@ -106,7 +106,7 @@ RULES = (
             "the machine is overloaded or swaps",
         ),
         next=(
-            "training-gym runs logs {run}",
+            "training-gym logs {run}",
             "ask it to stop with a checkpoint: training-gym runs stop {run}; then resume it",
         ),
         source="miles: 30 minutes; the factor 6 and 5 minutes are ours",
