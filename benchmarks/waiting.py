@@ -3,10 +3,11 @@
     python benchmarks/waiting.py
 
 A tiny model with one cache row answers one request at a time; the environment sleeps ten times as
-long as an answer takes. Measured is until the first episode is over: as long as all are in flight.
-With C episodes in flight, generation g and environment e, the share of
-the time that the sampler computes can be min(1, C·g/(g+e)) and no more. g is what it was in that
-very run, since a busy machine changes it.
+long as an answer takes. With C episodes in flight, generation g and environment e, the share of the
+time that the sampler computes can be min(1, C·g/(g+e)) and no more. g is what it was in that very
+run, since a busy machine changes it. `held_up` is the share of the time in which a request waited
+and nothing was computed: what the host's work costs. All is measured until the first episode is
+over: as long as C are in flight.
 """
 
 from __future__ import annotations
@@ -39,17 +40,25 @@ SAMPLING = Sampling(max_tokens=TOKENS, min_tokens=TOKENS)
 
 
 class Timed(Compute):
-    """Counts the seconds in which it computes."""
+    """Counts the seconds in which it computes, and those in which it could and does not."""
 
-    busy_s = 0.0
+    busy_s = held_up_s = 0.0
+    sampler: LocalSampler | None = None
+    ended: float | None = None
+    """When it ended something with more to do at once."""
 
     async def run(self, function, *args, **kwargs):
         def timed(*args, **kwargs):
             started = time.perf_counter()
+            if self.ended is not None:
+                self.held_up_s += started - self.ended
             try:
                 return function(*args, **kwargs)
             finally:
-                self.busy_s += time.perf_counter() - started
+                now = time.perf_counter()
+                self.busy_s += now - started
+                more = self.sampler is not None and self.sampler.waiting_sessions()
+                self.ended = now if more else None
 
         return await super().run(timed, *args, **kwargs)
 
@@ -60,8 +69,8 @@ class Sleeps(TurnBased):
     def __init__(self, seconds: float, compute: Timed) -> None:
         self.seconds = seconds
         self.compute = compute
-        self.until: tuple[float, float, int] | None = None
-        """When the first episode ended, what had been computed then, for how many answers."""
+        self.until: tuple[float, float, float, int] | None = None
+        """When the first episode ended; what had been computed then, and held up; answers."""
         self.answers = 0
 
     def reset(self, task, ctx):
@@ -72,7 +81,8 @@ class Sleeps(TurnBased):
         await asyncio.sleep(self.seconds)
         state["turn"] += 1
         if state["turn"] == TURNS and self.until is None:
-            self.until = time.perf_counter(), self.compute.busy_s, self.answers
+            spent = self.compute.busy_s, self.compute.held_up_s
+            self.until = time.perf_counter(), *spent, self.answers
         return Turn("More.", done=state["turn"] == TURNS)
 
 
@@ -81,6 +91,7 @@ async def measure(network, codec, episodes: int, sleep_s: float) -> dict[str, fl
     sampler = LocalSampler(
         network, codec, compute, slots=1, max_sequence_tokens=2000, deterministic=False
     )
+    compute.sampler = sampler
     environment = Sleeps(sleep_s, compute)
     runner = EpisodeRunner(
         SampledPlayers(sampler, codec, seed=0),
@@ -92,7 +103,7 @@ async def measure(network, codec, episodes: int, sleep_s: float) -> dict[str, fl
     started = time.perf_counter()
     await runner.play_group(attempts, SAMPLING, Counters())
     assert environment.until is not None
-    ended, busy_s, answers = environment.until
+    ended, busy_s, held_up_s, answers = environment.until
     wall_s = ended - started
     await sampler.close()
     compute.close()
@@ -104,6 +115,7 @@ async def measure(network, codec, episodes: int, sleep_s: float) -> dict[str, fl
         "sleep_s": sleep_s,
         "busy": busy_s / wall_s,
         "possible": possible,
+        "held_up": held_up_s / wall_s,
     }
 
 
