@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 ARGS ?=
 
-.PHONY: help install quickstart test test-slow test-browser test-parity test-harbor test-vllm check \
+.PHONY: help install quickstart test test-slow test-browser test-parity test-harbor test-vllm test-adapters check \
 	format docs web dashboard bench clean
 
 help:  ## Say what can be made
@@ -55,6 +55,22 @@ test-vllm: $(STAMP)  ## Sample by a real vLLM for CPUs, in an environment beside
 	@.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check \
 		-e '.[local,data,dev]' 'torch==2.13.0' >&2
 	.venv-vllm/bin/python -m pytest -m slow tests/vllm $(ARGS)
+
+test-adapters: $(STAMP)  ## Play environments of verifiers, OpenEnv and NeMo Gym, each with its own package
+	@for package in verifiers==0.4.0 openenv==0.10.0; do \
+		folder=.venv-$${package%%=*}; \
+		test -x $$folder/bin/python || $(PYTHON) -m venv $$folder >&2; \
+		$$folder/bin/python -m pip install --quiet --disable-pip-version-check \
+			-c constraints.txt torch >&2 && \
+		$$folder/bin/python -m pip install --quiet --disable-pip-version-check \
+			-e '.[local,gateway,dev]' 'torch==2.13.0' $$package >&2 && \
+		$$folder/bin/python -m pytest -m "slow or not slow" tests/unit/environments/imported \
+			-k $${package%%=*} $(ARGS) || exit 1; \
+	done
+	@test -x .venv-nemo/bin/python || python3.12 -m venv .venv-nemo >&2
+	@.venv-nemo/bin/python -m pip install --quiet --disable-pip-version-check 'nemo-gym==0.4.0' >&2
+	TRAINING_GYM_NEMO_GYM_PYTHON=$(CURDIR)/.venv-nemo/bin/python $(BIN)/python -m pytest \
+		-m "slow or not slow" tests/unit/environments/imported -k nemo $(ARGS)
 
 test-harbor: $(STAMP)  ## Compare the reading of Harbor tasks with the harbor package (Python 3.12)
 	$(BIN)/python -m pytest -m slow tests/harbor $(ARGS)

@@ -5,6 +5,7 @@ export const SAMPLED = 1;
 export const PROMPT = 2;
 export const TOOL = 4;
 export const STOP = 8;
+export const FORCED = 16;
 
 export interface Column {
   key: string;
