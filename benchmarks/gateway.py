@@ -105,6 +105,7 @@ class Server:
         key: str | None,
         *,
         fresh: bool = False,
+        env: dict[str, str] | None = None,
         **changes: object,
     ) -> None:
         self.name = name
@@ -112,7 +113,8 @@ class Server:
         self.fresh = fresh
         self.asked = 0
         said = subprocess.PIPE if key is None else subprocess.DEVNULL
-        self.process = subprocess.Popen(command, stdout=said, text=True)
+        env = {**os.environ, **(env or {})}
+        self.process = subprocess.Popen(command, stdout=said, text=True, env=env)
         if key is None:
             key = self.process.stdout.readline().strip()
         body = json.dumps({**BODY, **changes}).encode()
@@ -184,19 +186,24 @@ def litellm(python: str, port: int) -> Server:
     config = {"model_list": [{"model_name": "policy", "litellm_params": model}]}
     (folder / "config.yaml").write_text(json.dumps(config))  # JSON is YAML
     command = [str(Path(python).parent / "litellm"), "--config", str(folder / "config.yaml")]
-    return Server("LiteLLM proxy, mock model", [*command, "--port", str(port)], port, "x")
+    env = {"LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true"}
+    command += ["--port", str(port)]
+    return Server("LiteLLM proxy, mock model", command, port, "x", env=env)
 
 
 def vllm(python: str, port: int) -> Server:
     from training_gym.models.weights.tiny import tiny_model
 
     folder = Path(tempfile.mkdtemp())
-    tiny_model(folder, "qwen3")
-    command = [str(Path(python).parent / "vllm"), "serve", str(folder), "--load-format", "dummy"]
+    tiny_model(folder, "llama", hidden_size=256)  # its kernels want heads of 32 numbers or more
+    command = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder)]
+    command += ["--load-format", "dummy"]
     command += ["--served-model-name", "policy", "--max-model-len", "1024", "--enforce-eager"]
     command += ["--disable-uvicorn-access-log", "--port", str(port)]
     name = "vLLM's server, tiny model, one token"
-    return Server(name, command, port, "x", max_tokens=1)
+    env = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+    env |= {"OMP_NUM_THREADS": "1", "VLLM_NO_USAGE_STATS": "1"}
+    return Server(name, command, port, "x", env=env, max_tokens=1)
 
 
 def main() -> None:

@@ -3,7 +3,8 @@
     python benchmarks/waiting.py
 
 A tiny model with one cache row answers one request at a time; the environment sleeps ten times as
-long as an answer takes. With C episodes in flight, generation g and environment e, the share of
+long as an answer takes. Measured is until the first episode is over: as long as all are in flight.
+With C episodes in flight, generation g and environment e, the share of
 the time that the sampler computes can be min(1, C·g/(g+e)) and no more. g is what it was in that
 very run, since a busy machine changes it.
 """
@@ -37,21 +38,6 @@ TASK = Task(id="t", prompt=(user("Go on."),), split_key="t")
 SAMPLING = Sampling(max_tokens=TOKENS, min_tokens=TOKENS)
 
 
-class Sleeps(TurnBased):
-    max_turns = TURNS
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-
-    def reset(self, task, ctx):
-        return {"turn": 0}, ""
-
-    async def step(self, state, text, ctx):
-        await asyncio.sleep(self.seconds)
-        state["turn"] += 1
-        return Turn("More.", done=state["turn"] == TURNS)
-
-
 class Timed(Compute):
     """Counts the seconds in which it computes."""
 
@@ -68,30 +54,55 @@ class Timed(Compute):
         return await super().run(timed, *args, **kwargs)
 
 
+class Sleeps(TurnBased):
+    max_turns = TURNS
+
+    def __init__(self, seconds: float, compute: Timed) -> None:
+        self.seconds = seconds
+        self.compute = compute
+        self.until: tuple[float, float, int] | None = None
+        """When the first episode ended, what had been computed then, for how many answers."""
+        self.answers = 0
+
+    def reset(self, task, ctx):
+        return {"turn": 0}, ""
+
+    async def step(self, state, text, ctx):
+        self.answers += 1
+        await asyncio.sleep(self.seconds)
+        state["turn"] += 1
+        if state["turn"] == TURNS and self.until is None:
+            self.until = time.perf_counter(), self.compute.busy_s, self.answers
+        return Turn("More.", done=state["turn"] == TURNS)
+
+
 async def measure(network, codec, episodes: int, sleep_s: float) -> dict[str, float]:
     compute = Timed()
     sampler = LocalSampler(
         network, codec, compute, slots=1, max_sequence_tokens=2000, deterministic=False
     )
+    environment = Sleeps(sleep_s, compute)
     runner = EpisodeRunner(
         SampledPlayers(sampler, codec, seed=0),
-        Sleeps(sleep_s),
+        environment,
         seed=0,
         limits=Limits(TURNS, 600.0),
     )
     attempts = [Attempt(TASK, member, 0, "train", "g") for member in range(episodes)]
     started = time.perf_counter()
     await runner.play_group(attempts, SAMPLING, Counters())
-    wall_s = time.perf_counter() - started
+    assert environment.until is not None
+    ended, busy_s, answers = environment.until
+    wall_s = ended - started
     await sampler.close()
     compute.close()
-    answer_s = compute.busy_s / (episodes * TURNS)
+    answer_s = busy_s / answers
     possible = min(1.0, episodes * answer_s / (answer_s + sleep_s))
     return {
         "episodes": episodes,
         "answer_s": answer_s,
         "sleep_s": sleep_s,
-        "busy": compute.busy_s / wall_s,
+        "busy": busy_s / wall_s,
         "possible": possible,
     }
 

@@ -44,7 +44,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "group_size": {"group_size": 4},
     "optimizer_steps_per_batch": {"optimizer_steps_per_batch": 2},
     "more updates than prompts_per_batch": {"optimizer_steps_per_batch": 9},
-    "max_turns": {"max_turns": 3},
+    "max_turns, with an environment": {"max_turns": 3},
     "max_staleness (deterministic=False)": {
         "max_staleness": 2,
         "engine": {"deterministic": False},
@@ -68,14 +68,14 @@ def _generated() -> str:
     parts = ["| algorithm | by name | paper | what it changes |\n| --- | --- | --- | --- |"]
     parts[0] += "".join(f"\n{_row(kind)}" for kind in ALGORITHMS)
     for kind in ALGORITHMS:
-        parts += [f"### `{kind.__name__}`", _text(kind), _options(kind)]
+        parts += [f"### `{kind.__name__}`", text_of(kind), options_of(kind)]
         if kind is Distill:
             for loss in (SampledTokens, FullVocabulary):
-                parts += [f"`loss={loss.__name__}(…)`: {_text(loss)}", _options(loss)]
+                parts += [f"`loss={loss.__name__}(…)`: {text_of(loss)}", options_of(loss)]
     parts.append("### Terms of the loss")
     for term in (LossKL, RewardKL, TIS, MIS, IcePop):
         name = "kl" if term in (LossKL, RewardKL) else "correction"
-        parts += [f"`{name}={term.__name__}(…)`: {_text(term)}", _options(term)]
+        parts += [f"`{name}={term.__name__}(…)`: {text_of(term)}", options_of(term)]
     parts += ["### What the embedded engine honours", "\n".join(_support())]
     return "\n\n".join(parts)
 
@@ -91,11 +91,13 @@ def _names(kind: type[Settings]) -> str:
     return ", ".join(named) or "–"
 
 
-def _text(kind: type[Settings]) -> str:
+def text_of(kind: type[Settings]) -> str:
+    """What a value is, in one paragraph."""
     return " ".join((inspect.getdoc(kind) or "").split())
 
 
-def _options(kind: type[Settings]) -> str:
+def options_of(kind: type[Settings]) -> str:
+    """A table of a value's fields, with defaults and meaning."""
     fields = {name: field for name, field in kind.model_fields.items() if name != "kind"}
     if not fields:
         return "No options."
@@ -133,6 +135,9 @@ def _verdict(kind: type[Settings], values: dict[str, Any]) -> str:
     if issubclass(kind, GivenAnswers) and "adapter" not in values:
         values = {"prompts_per_batch": 4, **values}
     recipe = Recipe(algorithm=algorithm, **values)  # type: ignore[arg-type]
-    run = RunSpec(model="x", dataset={"kind": "file", "path": "x.jsonl"}, recipe=recipe)  # type: ignore[arg-type]
+    given: dict[str, Any] = {"model": "x", "dataset": {"kind": "file", "path": "x.jsonl"}}
+    if "max_turns" in values and not issubclass(kind, GivenAnswers):
+        given["environment"] = {"ref": "games:Game"}
+    run = RunSpec(**given, recipe=recipe)
     report = LocalEngine().supports(run)
     return "refused" if report.refused else "yes"

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import algorithms_page
+import settings_page
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -58,6 +59,7 @@ def pages() -> dict[Path, str]:
         HERE / "cli.md": cli_page(),
         README: readme(),
         algorithms_page.PAGE: algorithms_page.page(),
+        settings_page.PAGE: settings_page.page(),
     }
 
 

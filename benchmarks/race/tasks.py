@@ -35,7 +35,7 @@ def careless(sums: list[dict[str, str]], seed: int) -> list[dict[str, str]]:
 
 def score(task: str, text: str, answer: str) -> float:
     """Between 0 and 1."""
-    if task == "arithmetic":
+    if task.startswith("arithmetic"):
         return float(text.strip() == answer)
     lines = [line for line in text.strip().splitlines() if line.strip()]
     form = [_near(_syllables(line), wanted) for line, wanted in zip(lines, (5, 7, 5), strict=False)]

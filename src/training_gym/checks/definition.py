@@ -68,7 +68,7 @@ def checkpoint_is_whole(subject: Subject) -> Iterator[Finding]:
         yield error(
             "checkpoint.invalid",
             f"the checkpoint {folder} is damaged: {problems[0]}",
-            "name another one; those of a run: training-gym runs show RUN",
+            f"name another one of {folder.parent}",
         )
 
 

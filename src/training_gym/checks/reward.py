@@ -134,6 +134,17 @@ async def _judged_in_time(runner: RewardRunner, episodes: Sequence[Episode]) -> 
         return [Judgement(None, None, "timeout")] * len(episodes)
 
 
+def _what_to_do(failure: str) -> str:
+    """The two mistakes of those who come from another tool have advice of their own."""
+    lists = "(list), which is no reward" in failure
+    if lists or ("TypeError" in failure and "positional argument" in failure):
+        return (
+            "let it take one finished episode (episode.completion, episode.answer) and return one "
+            "number, or a list of episodes and a list with @group_reward"
+        )
+    return "let it return a score for whatever the model may write, or None if none applies"
+
+
 def verdict(trials: Sequence[Trial], name: str, timeout_s: float) -> Iterator[Finding]:
     """`reward.raised`, `.invalid`, `.died`, `.timeout`, `.never_judges`, `.constant`."""
     for kind in ("raised", "invalid", "died"):
@@ -142,7 +153,7 @@ def verdict(trials: Sequence[Trial], name: str, timeout_s: float) -> Iterator[Fi
             yield error(
                 f"reward.{kind}",
                 f"{bad.judgement.failure}, when the model's answer was {bad.output}",
-                "let it return a score for whatever the model may write, or None if none applies",
+                _what_to_do(bad.judgement.failure or ""),
             )
     if any(trial.judgement.kind == "timeout" for trial in trials):
         yield _slow(name, timeout_s)
@@ -172,7 +183,8 @@ def _slow(name: str, timeout_s: float) -> Finding:
         )
     return warning(
         "reward.slow",
-        f"reward {name!r} took longer than {TRIAL_TIMEOUT_S:g} s on a trial; it was tried no more",
+        f"reward {name!r} took longer than {TRIAL_TIMEOUT_S:g} s on a trial and was broken off: "
+        "nothing is known of it",
         "make it faster; raise reward_workers to judge several at once",
     )
 

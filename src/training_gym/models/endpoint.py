@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 import httpx
 
 from training_gym.spec.endpoints import Endpoint
-from training_gym.spec.errors import EnvironmentFailure
+from training_gym.spec.errors import EnvironmentFailure, FormError
+from training_gym.spec.forms import AnswerForm, Grammar
 from training_gym.spec.messages import MediaPart, Message, ToolCall, ToolSpec, assistant
 from training_gym.spec.sampling import Sampling, StopReason
 
@@ -69,10 +71,13 @@ class EndpointPolicy:
             "messages": [message_json(message) for message in messages],
             **_sampling_json(sampling or self.sampling),
         }
+        form = (sampling or self.sampling or Sampling()).form
         if tools:
             body["tools"] = [
                 {"type": "function", "function": tool.model_dump(mode="json")} for tool in tools
             ]
+        if form is not None:
+            body |= form_json(form, body.get("tools", ()))
         answer = await self._post("chat/completions", body)
         choice = answer["choices"][0]
         said = choice["message"]
@@ -91,7 +96,16 @@ class EndpointPolicy:
         )
 
     async def complete(self, text: str, *, sampling: Sampling | None = None) -> Message:
-        """The continuation of a text, where the server offers Completions."""
+        """The continuation of a text, where the server offers Completions.
+
+        Raises `FormError` where the answer is to have a form.
+        """
+        form = (sampling or self.sampling or Sampling()).form
+        if form is not None:
+            raise FormError(
+                "a server's continuation of a raw text is held to no form",
+                fix="ask with messages, or leave the form open",
+            )
         body = {
             "model": self.endpoint.model,
             "prompt": text,
@@ -201,6 +215,37 @@ def _sampling_json(sampling: Sampling | None) -> dict[str, Any]:
         found["min_tokens"] = sampling.min_tokens
     if sampling.stop:
         found["stop"] = list(sampling.stop)
+    return found
+
+
+def form_json(form: AnswerForm | Grammar, tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """An answer's form in the words of Chat Completions; raises `FormError` for a grammar.
+
+    Whether the server holds its answers to it is the server's to say.
+    """
+    if isinstance(form, Grammar):
+        raise FormError(
+            "servers take no grammar", fix="say what the answer has to be with an AnswerForm"
+        )
+    found: dict[str, Any] = {}
+    if form.content_schema is not None:
+        schema = {"name": "answer", "strict": True, "schema": json.loads(form.content_schema)}
+        found["response_format"] = {"type": "json_schema", "json_schema": schema}
+    if not tools:
+        return found
+    names = form.callable_tools
+    functions = [tool["function"] for tool in tools]
+    found["tools"] = [
+        {"type": "function", "function": {**each, "strict": each["name"] not in form.loose_tools}}
+        for each in functions
+        if names is None or each["name"] in names
+    ]
+    if form.most_calls == 0:
+        found["tool_choice"] = "none"
+    elif form.least_calls:
+        found["tool_choice"] = "required"
+    if form.most_calls == 1:
+        found["parallel_tool_calls"] = False
     return found
 
 

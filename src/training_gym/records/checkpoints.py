@@ -168,7 +168,7 @@ def require_whole(folder: Path) -> Checkpoint:
     if problems:
         raise CheckpointError(
             f"the checkpoint {folder} is damaged: {problems[0]}",
-            fix="name another one; those of a run: training-gym runs show RUN",
+            fix=f"name another one of {folder.parent}",
         )
     return checkpoint
 

@@ -167,6 +167,10 @@ def _verdict(
     if summary.get("status") == "completed" and reported is None:
         # It had done and closed everything: whatever ended the process came too late to matter.
         return "completed", str(summary.get("reason") or "finished"), None
+    if ending.exit_code == 0 and not (summary or reported or ending.stopped_by):
+        job = read_document_if_any(run.attempt(attempt) / "job.json") or {}
+        if job.get("leaves_summary"):
+            return _vanished(run)
     if ending.exit_code == 0:
         given = summary.get("status", "stopped" if ending.stopped_by else "completed")
         status: Literal["completed", "stopped"] = "stopped" if given == "stopped" else "completed"
@@ -179,6 +183,15 @@ def _verdict(
     if ending.stopped_by is not None:
         return "stopped", ending.reason, None
     return "failed", ending.reason, _crash(run, ending)
+
+
+def _vanished(run: RunDirectory) -> _Verdict:
+    message = "something ended the engine's process with exit code 0 in the middle of its work"
+    fix = (
+        "look for os._exit() in environments, tools and the libraries they use; read what it said: "
+        f"training-gym runs logs {run.run_id}"
+    )
+    return "failed", message, Failure(message=message, fix=fix)
 
 
 def _crash(run: RunDirectory, ending: Exit) -> Failure:

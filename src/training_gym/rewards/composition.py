@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from training_gym.rewards.judgement import NOT_JUDGED, Judgement, failed, scored
-from training_gym.spec.episodes import Score
+from training_gym.spec.episodes import Score, is_countable
 from training_gym.spec.rewards import RewardPart
 
 
@@ -23,9 +22,11 @@ def combine(parts: Sequence[RewardPart], judgements: Sequence[Judgement]) -> Jud
     if len(scores) < len(parts):
         return NOT_JUDGED
     weights = [part.weight for part in parts]
-    value = math.fsum(weight * score.value for weight, score in zip(weights, scores, strict=True))
-    if not math.isfinite(value):
-        return failed("invalid", f"composition sums to {value}, which is no reward")
+    value = sum(weight * score.value for weight, score in zip(weights, scores, strict=True))
+    turns, agents = _turns(weights, scores), _agents(weights, scores)
+    for total in (value, *(turns or ()), *(agents or {}).values()):
+        if not is_countable(total):
+            return failed("invalid", f"composition sums to {total}, which is no reward")
     components: dict[str, float] = {}
     for part, score in zip(parts, scores, strict=True):
         components[part.name] = score.value
@@ -35,8 +36,8 @@ def combine(parts: Sequence[RewardPart], judgements: Sequence[Judgement]) -> Jud
         Score(
             value=value,
             components=components,
-            turns=_turns(weights, scores),
-            agents=_agents(weights, scores),
+            turns=turns,
+            agents=agents,
             details={
                 part.name: score.details
                 for part, score in zip(parts, scores, strict=True)
@@ -57,8 +58,7 @@ def _turns(weights: Sequence[float], scores: Sequence[Score]) -> tuple[float, ..
         return None
     length = max(len(turns) for _, turns in given)
     return tuple(
-        math.fsum(weight * turns[i] for weight, turns in given if i < len(turns))
-        for i in range(length)
+        sum(weight * turns[i] for weight, turns in given if i < len(turns)) for i in range(length)
     )
 
 

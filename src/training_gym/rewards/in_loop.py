@@ -42,12 +42,20 @@ async def call_in_loop(
         value = task.result()
     # The boundary to the user's code.
     except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001
-        return [failed("raised", f"raised {describe_error(error)}")] * len(given)
+        raised = error.__cause__ if isinstance(error, _Quit) and error.__cause__ else error
+        return [failed("raised", f"raised {describe_error(raised)}")] * len(given)
     return read_group(value, len(given)) if function.is_group else [read_returned(value)]
 
 
+class _Quit(Exception):
+    """The reward called `sys.exit`, which in a task would end the loop and all that runs in it."""
+
+
 async def _called(function: RewardFunction, argument: Any) -> Any:
-    return await function.call(argument)
+    try:
+        return await function.call(argument)
+    except SystemExit as error:
+        raise _Quit from error
 
 
 def _forget(task: asyncio.Future[Any]) -> None:

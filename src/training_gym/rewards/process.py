@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from training_gym.rewards.channel import receive_frame, send_frame
@@ -27,6 +27,9 @@ LOAD_TIMEOUT_S = 120.0
 _LONGEST_LINE = 10_000
 """Bytes of a printed line that are passed on at once."""
 
+AHEAD_BYTES = 64 * 1024
+"""Of requests that a worker has not answered, sent to it at once; one may be longer."""
+
 _LOOK_S = 0.2
 """Seconds between looks at whether a silent worker still lives."""
 
@@ -37,6 +40,10 @@ class CallTimeout(Exception):
 
 class WorkerDied(Exception):
     """The worker ended during the call; says how."""
+
+
+Answer = list[dict[str, Any]] | CallTimeout | WorkerDied
+"""Judgements for a request, or why there are none."""
 
 
 class RewardProcess:
@@ -62,12 +69,26 @@ class RewardProcess:
         with self._busy:
             self._ensure_started()
 
-    def call(self, payload: bytes, timeout_s: float) -> list[dict[str, Any]]:
-        """Judgements for one request; raises `CallTimeout` or `WorkerDied`."""
+    def call_each(
+        self, payloads: Sequence[bytes], timeout_s: float, given_up: threading.Event
+    ) -> list[Answer]:
+        """What each request came to, one after another.
+
+        The next request lies at the worker before it has answered the last, so that it never waits
+        for us. One that took too long or killed the worker costs no other: a new worker takes up
+        the rest. Once `given_up` is set, requests end as if the worker had died.
+        """
+        answers: list[Answer] = []
         with self._busy:
-            self._ensure_started()
-            judgements: list[dict[str, Any]] = self._exchange(payload, timeout_s)
-            return judgements
+            while len(answers) < len(payloads):
+                try:
+                    if given_up.is_set():
+                        raise WorkerDied("was closed")
+                    self._ensure_started()
+                    self._serve(payloads[len(answers) :], timeout_s, given_up, answers)
+                except (CallTimeout, WorkerDied) as failure:
+                    answers.append(failure)
+        return answers
 
     def kill(self) -> None:
         """End the worker and everything in its process group at once."""
@@ -134,8 +155,48 @@ class RewardProcess:
         if self._closed:
             self.kill()
 
+    def _serve(
+        self,
+        payloads: Sequence[bytes],
+        timeout_s: float,
+        given_up: threading.Event,
+        answers: list[Answer],
+    ) -> None:
+        """Append the answers until one is a failure, which is raised."""
+        sent = ahead = 0
+        for number, payload in enumerate(payloads):
+            if given_up.is_set():
+                raise WorkerDied(self._end())
+            # A worker that computes reads nothing: what lies ahead has to fit into the socket.
+            while sent < len(payloads) and ahead + len(payloads[sent]) <= AHEAD_BYTES:
+                self._send(payloads[sent], timeout_s)
+                ahead += len(payloads[sent])
+                sent += 1
+            if sent == number:
+                self._send(payload, timeout_s)
+                ahead += len(payload)
+                sent += 1
+            answers.append(self._receive(timeout_s))
+            ahead -= len(payload)
+
     def _exchange(self, payload: bytes, timeout_s: float) -> Any:
         """One frame there, one back."""
+        deadline = time.monotonic() + timeout_s
+        self._send(payload, timeout_s)
+        return self._receive(deadline - time.monotonic())
+
+    def _send(self, payload: bytes, timeout_s: float) -> None:
+        assert self._channel is not None
+        try:
+            self._channel.settimeout(timeout_s)
+            send_frame(self._channel, payload)
+        except TimeoutError:
+            self._end()
+            raise CallTimeout from None
+        except OSError:
+            raise WorkerDied(self._end(by_itself=True)) from None
+
+    def _receive(self, timeout_s: float) -> Any:
         channel, deadline = self._channel, time.monotonic() + timeout_s
         assert channel is not None
 
@@ -153,8 +214,6 @@ class RewardProcess:
                         raise
 
         try:
-            channel.settimeout(timeout_s)
-            send_frame(channel, payload)
             frame = receive_frame(channel, receive)
         except TimeoutError:
             self._end()

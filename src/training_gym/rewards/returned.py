@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from training_gym.rewards.judgement import NOT_JUDGED, Judgement, failed, scored
-from training_gym.spec.episodes import Score
+from training_gym.spec.episodes import Score, is_countable
 
 TOTAL = "reward"
 """Key of a returned dictionary that holds the reward itself."""
@@ -96,9 +96,10 @@ def _number(value: Any, name: str) -> float:
 
 
 def _check(number: float, name: str) -> float:
-    if not math.isfinite(number):
-        raise _NotAReward(f"returned {name} {number}, which is no reward".replace("  ", " "))
-    return number
+    if is_countable(number):
+        return number
+    why = "larger than can be computed with" if math.isfinite(number) else "no reward"
+    raise _NotAReward(f"returned {name} {number}, which is {why}".replace("  ", " "))
 
 
 def _check_all(name: str, values: Sequence[float]) -> None:

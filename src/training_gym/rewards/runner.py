@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,7 +15,7 @@ from training_gym.rewards.composition import combine
 from training_gym.rewards.functions import RewardFunction, extend_path, load_function
 from training_gym.rewards.in_loop import call_in_loop
 from training_gym.rewards.judgement import Judgement, attributed, failed, from_json
-from training_gym.rewards.process import CallTimeout, RewardProcess, WorkerDied
+from training_gym.rewards.process import Answer, CallTimeout, RewardProcess, WorkerDied
 from training_gym.rewards.view import episode_json
 from training_gym.spec.code import Code
 from training_gym.spec.episodes import Episode
@@ -124,36 +125,57 @@ class RewardRunner:
     async def _judge_part(
         self, index: int, episodes: Sequence[Episode], texts: Sequence[str]
     ) -> list[Judgement]:
-        batches = [texts] if self._is_group[index] else [[text] for text in texts]
-        found = await asyncio.gather(*(self._call(index, batch) for batch in batches))
-        judgements = [judgement for batch in found for judgement in batch]
+        calls = [texts] if self._is_group[index] else [[text] for text in texts]
+        function = self._functions[index]
+        if function is not None:
+            answers = await asyncio.gather(
+                *(call_in_loop(function, call, self._timeout_s) for call in calls)
+            )
+        else:
+            answers = await self._call_workers(index, calls)
+        judgements = [judgement for answer in answers for judgement in answer]
         name = self._parts[index].name
         return [
             attributed(judgement, name, episode)
             for judgement, episode in zip(judgements, episodes, strict=True)
         ]
 
-    async def _call(self, index: int, texts: Sequence[str]) -> list[Judgement]:
-        function = self._functions[index]
-        if function is not None:
-            return await call_in_loop(function, texts, self._timeout_s)
-        payload = f'{{"part": {index}, "episodes": [{", ".join(texts)}]}}'.encode()
-        try:
-            return from_json(await self._call_worker(payload))
-        except CallTimeout:
-            failure = failed("timeout", f"took longer than {self._timeout_s:g} s and was killed")
-        except WorkerDied as error:
-            failure = failed("died", str(error))
-        return [failure] * len(texts)
+    async def _call_workers(
+        self, index: int, calls: Sequence[Sequence[str]]
+    ) -> list[list[Judgement]]:
+        """A lone worker gets all calls at once; of several, whichever is free takes the next."""
+        payloads = [
+            f'{{"part": {index}, "episodes": [{", ".join(texts)}]}}'.encode() for texts in calls
+        ]
+        alone = len(self._processes) == 1
+        shares = [payloads] if alone else [[payload] for payload in payloads]
+        found = await asyncio.gather(*(self._call_worker(share) for share in shares))
+        answers = [answer for share in found for answer in share]
+        return [
+            self._judged(answer, len(texts)) for answer, texts in zip(answers, calls, strict=True)
+        ]
 
-    async def _call_worker(self, payload: bytes) -> list[dict[str, Any]]:
+    def _judged(self, answer: Answer, count: int) -> list[Judgement]:
+        """An answer as judgements of `count` episodes."""
+        match answer:
+            case CallTimeout():
+                reason = f"took longer than {self._timeout_s:g} s and was killed"
+                return [failed("timeout", reason)] * count
+            case WorkerDied():
+                return [failed("died", str(answer))] * count
+        return from_json(answer)
+
+    async def _call_worker(self, payloads: Sequence[bytes]) -> list[Answer]:
         process = await self._idle.get()
-        loop = asyncio.get_running_loop()
-        call = loop.run_in_executor(self._threads, process.call, payload, self._timeout_s)
+        loop, given_up = asyncio.get_running_loop(), threading.Event()
+        call = loop.run_in_executor(
+            self._threads, process.call_each, payloads, self._timeout_s, given_up
+        )
         try:
             return await asyncio.shield(call)
         except asyncio.CancelledError:
-            # Nobody waits for the answer any more: end the call, so that its thread is free.
+            # Nobody waits for the answers any more: end the call, so that its thread is free.
+            given_up.set()
             process.kill()
             await asyncio.wait({call})
             call.exception()

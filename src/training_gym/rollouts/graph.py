@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Literal
 
-from training_gym.spec.episodes import SAMPLED, STOP, Trajectory
+from training_gym.spec.episodes import FORCED, SAMPLED, STOP, Trajectory, chosen
 from training_gym.spec.messages import Message
 from training_gym.spec.sampling import Completion, StopReason
 
@@ -51,6 +51,8 @@ class Tokens:
     def sampled(cls, completion: Completion, *, ended: bool) -> Tokens:
         """What the policy drew; `ended`: by a token that ends a turn, which is then marked so."""
         flags = [SAMPLED] * len(completion.token_ids)
+        for place, forced in enumerate(completion.forced):
+            flags[place] |= FORCED if forced else 0
         if flags and ended:
             flags[-1] |= STOP
         return cls(completion.token_ids, tuple(flags), completion.logprobs, completion.versions)
@@ -131,11 +133,11 @@ def trajectory(agent: str, leaf: Node, trained: set[Node]) -> Trajectory:
     mask: list[bool] = []
     for node in path:
         fresh = node.kind == "sampled" and node not in trained
-        mask += [fresh] * len(node.tokens.ids)
+        mask += [fresh and chosen(flag) for flag in node.tokens.flags]
         trained |= {node} if fresh else set()
     first = next((place for place, node in enumerate(path) if node.kind == "sampled"), len(path))
     flags = tuple(flag for tokens in columns for flag in tokens.flags)
-    sampled = [bool(flag & SAMPLED) for flag in flags]
+    by_flags = [chosen(flag) for flag in flags]
     return Trajectory(
         agent=agent,
         token_ids=tuple(token for tokens in columns for token in tokens.ids),
@@ -143,7 +145,7 @@ def trajectory(agent: str, leaf: Node, trained: set[Node]) -> Trajectory:
         logprobs=tuple(value for tokens in columns for value in tokens.logprobs),
         versions=tuple(version for tokens in columns for version in tokens.versions),
         prompt_length=sum(len(tokens.ids) for tokens in columns[:first]),
-        trained=None if mask == sampled else tuple(mask),
+        trained=None if mask == by_flags else tuple(mask),
     )
 
 

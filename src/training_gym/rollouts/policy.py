@@ -9,7 +9,8 @@ from typing import Protocol
 from training_gym.rollouts.graph import Node
 from training_gym.rollouts.record import Opened, TokenRecord
 from training_gym.spec.episodes import Fidelity
-from training_gym.spec.errors import EngineError
+from training_gym.spec.errors import EnvironmentFailure
+from training_gym.spec.forms import AnswerForm
 from training_gym.spec.messages import MediaPart, Message, ToolSpec
 from training_gym.spec.sampling import (
     Completion,
@@ -108,6 +109,11 @@ class SampledPolicy:
         sampling: Sampling | None = None,
     ) -> Message:
         """See `spec.environment.Policy`."""
+        if isinstance(messages, str):
+            raise EnvironmentFailure(
+                f"chat() was given the text {messages!r:.60} instead of messages",
+                fix="write chat([user(text)]), or complete(text) to continue it as it stands",
+            )
         return (await self.sample(messages, tools=tools, sampling=sampling)).message
 
     async def complete(self, text: str, *, sampling: Sampling | None = None) -> Message:
@@ -129,6 +135,10 @@ class SampledPolicy:
         settings = sampling or self._sampling
         if settings.max_tokens is None:
             settings = settings.changed(max_tokens=self._sampling.max_tokens)
+        raw = isinstance(messages, str)
+        if settings.form is not None:
+            opened = self._record.constrained(opened)
+            settings = self._held(settings, opened, tools, raw=raw)
         completion = await self._sampler.generate(
             # The ids are the codec's own: checking each again takes as long as a short template.
             Prompt.model_construct(token_ids=opened.token_ids, media=_media(messages)),
@@ -138,7 +148,6 @@ class SampledPolicy:
         )
         self.stop_reasons.append(completion.stop_reason)
         self.num_tokens += len(completion.token_ids)
-        raw = isinstance(messages, str)
         message = self._read(completion, opened, tools, raw=raw)
         stop_text = None
         if completion.stop_reason == "stop" and settings.stop:
@@ -153,12 +162,27 @@ class SampledPolicy:
     def _open(self, messages: Sequence[Message] | str, tools: Sequence[ToolSpec]) -> Opened:
         if isinstance(messages, str):
             return self._record.open_raw(self._agent, messages)
+        wrong = next((each for each in messages if not isinstance(each, Message)), None)
+        if wrong is not None:
+            raise EnvironmentFailure(
+                f"the conversation holds {wrong!r:.60}, which is no message",
+                fix="make messages by system(), user(), assistant() and tool()",
+            )
         if not messages or messages[-1].role == "assistant":
-            raise EngineError(
+            raise EnvironmentFailure(
                 "the conversation has nothing for the policy to answer",
                 fix="end the messages with a system, user or tool message",
             )
         return self._record.open(self._agent, messages, tools)
+
+    def _held(
+        self, settings: Sampling, opened: Opened, tools: Sequence[ToolSpec], *, raw: bool
+    ) -> Sampling:
+        """Settings with the grammar of the answer's form; raises `FormError`."""
+        if not isinstance(settings.form, AnswerForm):
+            return settings
+        grammar = self._codec.grammar(settings.form, after=opened.token_ids, tools=tools, raw=raw)
+        return settings.changed(form=grammar)
 
     def _read(
         self, completion: Completion, opened: Opened, tools: Sequence[ToolSpec], *, raw: bool

@@ -7,13 +7,14 @@ rendered as a whole. What was sampled is never encoded again on the path where i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import itertools
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from training_gym.rollouts.drift import DriftBudget
 from training_gym.rollouts.graph import Node, Rendering, Tokens, leaves, trajectory
 from training_gym.rollouts.increments import Broken, Increment, Template
-from training_gym.rollouts.meaning import same_messages, tools_meaning
+from training_gym.rollouts.meaning import meaning, same_messages, tools_meaning
 from training_gym.spec.drift import DriftLimits
 from training_gym.spec.episodes import PROMPT, Fidelity, PromptKind, Trajectory
 from training_gym.spec.messages import Message, ToolSpec, user
@@ -26,8 +27,38 @@ class Conversation:
     """A graph's root: one agent's opening with the tools it was offered."""
 
     agent: str
-    tools: object
     root: Node
+
+
+class _Openings:
+    """The roots of one agent's conversations, found by what they say.
+
+    An episode may open thousands, and every request looks for its own.
+    """
+
+    def __init__(self) -> None:
+        self._by_meaning: dict[int, dict[Hashable, list[tuple[int, Node]]]] = {}
+        self._by_text: dict[Rendering | None, list[Node]] = {}
+        self._count = 0
+
+    def add(self, root: Node) -> None:
+        """One that comes after the others."""
+        said = tuple(meaning(message) for message in root.messages)
+        same = self._by_meaning.setdefault(len(said), {}).setdefault(said, [])
+        same.append((self._count, root))
+        self._by_text.setdefault(root.rendering, []).append(root)
+        self._count += 1
+
+    def rendered(self, rendering: Rendering) -> Sequence[Node]:
+        """Those that the template wrote so."""
+        return self._by_text.get(rendering, ())
+
+    def begin(self, messages: Sequence[Message]) -> Iterator[Node]:
+        """Those that may begin `messages`, in their order: their reasoning is not compared."""
+        longest = max(self._by_meaning, default=0)
+        said = tuple(meaning(message) for message in messages[:longest])
+        found = (same.get(said[:length], ()) for length, same in self._by_meaning.items())
+        return (root for _, root in sorted(itertools.chain(*found), key=lambda known: known[0]))
 
 
 @dataclass(frozen=True)
@@ -47,6 +78,7 @@ class TokenRecord:
         self._codec = codec
         self._drift = DriftBudget(drift or DriftLimits())
         self._conversations: list[Conversation] = []
+        self._openings: dict[tuple[str, Hashable], _Openings] = {}
         self._calls = 0
         self.fidelity: list[Fidelity] = []
         """How each prompt came about."""
@@ -70,7 +102,7 @@ class TokenRecord:
         broken = None
         if known is not None:
             node, length = known
-            found = self._continue(template, node, messages[length:])
+            found = self._continue(agent, template, node, messages[length:])
             if isinstance(found, Opened):
                 return self._note(agent, found)
             broken = found.reason
@@ -131,12 +163,13 @@ class TokenRecord:
     def _is_stop(self, token: int) -> bool:
         return token in self._codec.stop_ids
 
-    def _continue(self, template: Template, node: Node, new: Sequence[Message]) -> Opened | Broken:
+    def _continue(
+        self, agent: str, template: Template, node: Node, new: Sequence[Message]
+    ) -> Opened | Broken:
         """The prompt behind a sampled node, or why there is none."""
         increment = template.increment(node, new)
         if isinstance(increment, Broken):
             return increment
-        agent = next(c.agent for c in self._conversations if c.root is node.path[0])
         before = node.token_ids
         child = self._known_child(node, new, increment)
         kind: PromptKind = "grown" if child or not node.children else "branched"
@@ -166,23 +199,18 @@ class TokenRecord:
         )
 
     def _root(
-        self, agent: str, tools: object, messages: Sequence[Message], text: str
+        self, agent: str, tools: Hashable, messages: Sequence[Message], text: str
     ) -> Node | None:
         """The root that begins with the prompt `text`: asked twice, it is not encoded again."""
-        rendering = Rendering.of(text)
-        for known in self._conversations:
-            if (
-                known.root.rendering == rendering
-                and (known.agent, known.tools) == (agent, tools)
-                and same_messages(known.root.messages, messages)
-            ):
-                return known.root
+        for root in self._openings.get((agent, tools), _Openings()).rendered(Rendering.of(text)):
+            if same_messages(root.messages, messages):
+                return root
         return None
 
     def _begin(
         self,
         agent: str,
-        tools: object,
+        tools: Hashable,
         messages: Sequence[Message],
         text: str,
         ids: tuple[int, ...],
@@ -190,7 +218,8 @@ class TokenRecord:
         """A new conversation that begins with this prompt."""
         tokens = Tokens.rendered(ids, (PROMPT,) * len(ids))
         root = Node("rendered", tuple(messages), tokens, rendering=Rendering.of(text))
-        self._conversations.append(Conversation(agent, tools, root))
+        self._conversations.append(Conversation(agent, root))
+        self._openings.setdefault((agent, tools), _Openings()).add(root)
         return root
 
     def _longest(
@@ -202,10 +231,8 @@ class TokenRecord:
         """
         offered = tools_meaning(tools)
         best: tuple[Node, int] | None = None
-        for known in self._conversations:
-            if (known.agent, known.tools) != (agent, offered):
-                continue
-            waiting = [(known.root, 0)]
+        for root in self._openings.get((agent, offered), _Openings()).begin(messages):
+            waiting = [(root, 0)]
             while waiting:
                 node, start = waiting.pop()
                 end = start + len(node.messages)
@@ -236,6 +263,11 @@ class TokenRecord:
             exact=exact,
             has_history=has_history or recorded > 0,
         )
+
+    def constrained(self, opened: Opened) -> Opened:
+        """The latest prompt, whose answer is held to a form."""
+        self.fidelity[-1] = opened.fidelity.changed(constrained=True)
+        return replace(opened, fidelity=self.fidelity[-1])
 
     def _note(self, agent: str, opened: Opened) -> Opened:
         self.fidelity.append(opened.fidelity)

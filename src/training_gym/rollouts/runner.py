@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -17,10 +16,16 @@ from training_gym.rewards.faults import describe_error
 from training_gym.rollouts.attempts import Attempt, Limits
 from training_gym.rollouts.context import EpisodeContext
 from training_gym.rollouts.limited import Allowance, LimitedPolicy, LimitReached
-from training_gym.rollouts.seats import Players, Seats
+from training_gym.rollouts.seats import Players
 from training_gym.rollouts.services import Services
 from training_gym.spec.environment import Environment, Policy
-from training_gym.spec.episodes import Counters, Episode, Outcome
+from training_gym.spec.episodes import (
+    LARGEST_SCORE,
+    Counters,
+    Episode,
+    Outcome,
+    is_countable,
+)
 from training_gym.spec.errors import EngineError, GymError, ModelError
 from training_gym.spec.sampling import Sampling
 from training_gym.spec.tasks import Task
@@ -102,7 +107,10 @@ class EpisodeRunner:
         )
         async with self._presence(attempt.id):
             outcome = await self._outcome(attempt.task, policy(MAIN), context)
-        outcome = _finite(_cut_short(context.completed(outcome), agents, seats, allowance))
+        paths = tuple(seats.trajectories())
+        silent = seats.records_tokens and not paths
+        outcome = _cut_short(context.completed(outcome), agents, allowance, silent=silent)
+        outcome = _countable(outcome)
         others = {name: tuple(agent.messages) for name, agent in agents.items() if name != MAIN}
         return Episode(
             id=attempt.id,
@@ -112,7 +120,7 @@ class EpisodeRunner:
             stream=attempt.stream,
             messages=tuple(agents[MAIN].messages),
             conversations=others,
-            trajectories=tuple(seats.trajectories()),
+            trajectories=paths,
             outcome=outcome,
             score=None if outcome.status == "infrastructure_failed" else outcome.score,
             counters=counters,
@@ -131,13 +139,19 @@ class EpisodeRunner:
             if context.deadline_s > 0:
                 return Outcome(status="infrastructure_failed", reason="TimeoutError")
             return Outcome(status="truncated", reason=f"{self._limits.timeout_s:g} s")
+        except asyncio.CancelledError as error:
+            play = asyncio.current_task()
+            if play is not None and play.cancelling():
+                raise  # the whole episode is given up
+            return Outcome(status="infrastructure_failed", reason=describe_error(error))
         except (EngineError, ModelError):
             raise  # ours, and the same for every episode
         except GymError as error:
             return Outcome(status="infrastructure_failed", reason=error.message, fix=error.fix)
         except BaseExceptionGroup as group:
             return self._of_group(group)
-        except Exception as error:  # noqa: BLE001 - boundary: the environment's own code
+        # The boundary to the environment's own code; `sys.exit` there is an error like any other.
+        except (Exception, SystemExit) as error:  # noqa: BLE001
             return Outcome(status="infrastructure_failed", reason=describe_error(error))
         if not isinstance(outcome, Outcome):
             reason = f"run() returned {outcome!r:.60} instead of an Outcome"
@@ -164,9 +178,9 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 def _cut_short(
-    outcome: Outcome, agents: dict[str, LimitedPolicy], seats: Seats, allowance: Allowance
+    outcome: Outcome, agents: dict[str, LimitedPolicy], allowance: Allowance, *, silent: bool
 ) -> Outcome:
-    """An episode whose last answer was cut off counts as truncated."""
+    """An episode whose last answer was cut off counts as truncated; `silent`: nothing was said."""
     if outcome.status != "finished":
         return outcome
     last = [agent.inner.stop_reasons[-1] for agent in agents.values() if agent.inner.stop_reasons]
@@ -176,26 +190,31 @@ def _cut_short(
         if cut == "length" and allowance.is_spent:
             reason = f"{allowance.max_tokens} tokens"
         return outcome.changed(status="truncated", reason=reason)
-    if not seats.trajectories() and seats.records_tokens:
+    if silent:
         return outcome.changed(status="model_failed", reason="nothing was sampled")
     return outcome
 
 
-def _finite(outcome: Outcome) -> Outcome:
-    """The outcome, failed if its score is no number.
+def _countable(outcome: Outcome) -> Outcome:
+    """The outcome, failed if its score is no number that can be computed with.
 
     One NaN among the rewards of a group would make all its advantages NaN.
     """
     score = outcome.score
     if score is None:
         return outcome
-    values = [score.value, *(score.turns or ()), *(score.agents or {}).values()]
-    wrong = next((value for value in values if not math.isfinite(value)), None)
+    values = [
+        score.value,
+        *score.components.values(),
+        *(score.turns or ()),
+        *(score.agents or {}).values(),
+    ]
+    wrong = next((value for value in values if not is_countable(value)), None)
     if wrong is None:
         return outcome
     return outcome.changed(
         status="infrastructure_failed",
         reason=f"the environment gave {wrong} as a score",
-        fix="give finite numbers, or no score where there is none",
+        fix=f"give numbers of at most {LARGEST_SCORE:g}, or no score where there is none",
         score=None,
     )

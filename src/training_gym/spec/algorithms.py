@@ -24,7 +24,7 @@ class PolicyGradient(Settings):
 
     ratio: ClassVar[RatioLevel] = "token"
 
-    passes: int = Field(1, ge=1)
+    passes: int = Field(1, ge=1, le=10**4)
     """Times each batch is learned from (μ in GRPO's algorithm 1, epochs in PPO)."""
     kl: KL | None = None
     """`LossKL` or `RewardKL`; None: no reference policy."""

@@ -18,6 +18,13 @@ TOOL = 4
 """Rendered from a tool's result."""
 STOP = 8
 """The sampled token that ended a turn."""
+FORCED = 16
+"""The sampled token was the only one that the answer's form allowed: it is not trained on."""
+
+
+def chosen(flag: int) -> bool:
+    """Whether a token was sampled where there was more than one to choose from."""
+    return flag & (SAMPLED | FORCED) == SAMPLED
 
 
 class Trajectory(Settings):
@@ -29,7 +36,7 @@ class Trajectory(Settings):
     agent: str = "policy"
     token_ids: tuple[int, ...]
     flags: tuple[int, ...]
-    """Who produced each token: a sum of `SAMPLED`, `PROMPT`, `TOOL`, `STOP`."""
+    """Who produced each token: a sum of `SAMPLED`, `PROMPT`, `TOOL`, `STOP`, `FORCED`."""
     logprobs: tuple[float, ...]
     """Log-probability at sampling time; 0.0 where a token was not sampled."""
     versions: tuple[int, ...]
@@ -37,14 +44,15 @@ class Trajectory(Settings):
     prompt_length: int
     """Tokens before the first sampled one; equal within a group whose prompt is shared."""
     trained: tuple[bool, ...] | None = None
-    """Loss mask; None: exactly the sampled tokens. A token sampled before a fork is context."""
+    """Loss mask; None: exactly the tokens that were `chosen`. A token sampled before a fork is
+    context."""
 
     @property
     def loss_mask(self) -> tuple[bool, ...]:
         """Which tokens the loss covers."""
         if self.trained is not None:
             return self.trained
-        return tuple(bool(flag & SAMPLED) for flag in self.flags)
+        return tuple(chosen(flag) for flag in self.flags)
 
     @property
     def num_sampled(self) -> int:
@@ -72,6 +80,8 @@ class Fidelity(Settings):
     answer's text differs in wording only (spaces in JSON, dropped text), and its ids are kept."""
     has_history: bool = False
     """The conversation held answers already, so that it could have drifted."""
+    constrained: bool = False
+    """The answer was held to a form, and not drawn from all that the policy could have said."""
 
 
 OutcomeStatus = Literal["finished", "truncated", "model_failed", "infrastructure_failed"]
@@ -87,6 +97,15 @@ class Outcome(Settings):
     score: Score | None = None
     """Set by an environment that judges by itself."""
     artifacts: dict[str, JsonValue] = {}
+
+
+LARGEST_SCORE = 1e18
+"""Advantages are computed in float32, which cannot hold the squares of larger numbers."""
+
+
+def is_countable(value: float) -> bool:
+    """Whether a number can be a reward: finite, and no larger than can be computed with."""
+    return abs(value) <= LARGEST_SCORE
 
 
 class Score(Settings):

@@ -12,6 +12,7 @@ GymError
 ├── CheckError         preflight found what would fail later
 ├── PlanError          it does not fit
 ├── EngineError        the engine refuses or failed
+│   └── FormError      an answer cannot be held to the form asked for
 ├── PlatformError      the platform refuses or failed
 ├── RecordsError       a run's files are missing or unreadable
 ├── CheckpointError    a checkpoint is missing, damaged or does not belong to the run
@@ -123,6 +124,10 @@ class EngineError(GymError):
     """The engine refuses the run or failed in it."""
 
     exit_code = 9
+
+
+class FormError(EngineError):
+    """An answer cannot be held to the form that was asked for."""
 
 
 class PlatformError(GymError):

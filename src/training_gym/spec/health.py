@@ -44,8 +44,9 @@ Action = Literal["checkpoint", "pause", "stop"]
 class Bounds(Settings):
     """Where a rule warns and where it alarms; for most rules the higher the worse."""
 
-    warning: float
-    critical: float
+    warning: float = Field(ge=0)
+    critical: float = Field(ge=0)
+    """Infinity: never."""
 
 
 class Thresholds(Settings):
@@ -57,11 +58,11 @@ class Thresholds(Settings):
     """Entropy as a share of its reference; the lower the worse."""
     entropy_blowup: Bounds = Bounds(warning=2.0, critical=4.0)
     """Entropy as a multiple of its reference; never below `entropy_floor`."""
-    entropy_floor: float = 1.0
+    entropy_floor: float = Field(1.0, ge=0)
     """Entropy in nats per token below which it cannot be called blown up."""
     kl_spike: Bounds = Bounds(warning=6.0, critical=10.0)
     """Distance of the KL from its median over 50 steps, in robust standard deviations."""
-    kl_floor: float = 0.001
+    kl_floor: float = Field(0.001, ge=0)
     """KL in nats per token that is never called a spike."""
     clip_fraction: Bounds = Bounds(warning=0.2, critical=0.4)
     """Clipped share of the trained tokens."""
@@ -79,15 +80,15 @@ class Thresholds(Settings):
     """Mean factor between a token's probability in training and in sampling."""
     mismatch_kl: Bounds = Bounds(warning=0.01, critical=0.1)
     """KL of the sampler from the trainer on the same weights, in nats per token."""
-    mismatch_effective_share: float = 0.3
+    mismatch_effective_share: float = Field(0.3, ge=0)
     """Effective share of the tokens under importance weighting below which it warns."""
-    mismatch_mean_ratio: float = 2.0
+    mismatch_mean_ratio: float = Field(2.0, ge=0)
     """Mean importance ratio above which, or below its inverse, it warns."""
     train_eval_gap: Bounds = Bounds(warning=1, critical=2)
     """Evaluations in a row that lie two standard errors below the best, while training rises."""
     reward_concentration: Bounds = Bounds(warning=0.8, critical=0.95)
     """Share of the reward's gain that one component made while no other gained."""
-    format_concentration: float = 0.5
+    format_concentration: float = Field(0.5, ge=0)
     """The same for a component about format or length, whatever the others did."""
     duplicates: Bounds = Bounds(warning=0.5, critical=0.9)
     """Share of a group's answers that another member gave word for word."""
@@ -135,8 +136,10 @@ class Health(Settings):
     """How a run is watched. Rules inform; they act only where `actions` says so."""
 
     thresholds: Thresholds = Field(default_factory=Thresholds)
+    """When the rules speak."""
     off: tuple[RuleName, ...] = ()
     """Rules that are not applied."""
     actions: dict[RuleName, Action] = {}
     """What a critical alert of a rule does: write a checkpoint, pause, or stop the run."""
     webhooks: tuple[Webhook, ...] = ()
+    """Who hears of alerts."""

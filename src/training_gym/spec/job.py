@@ -51,6 +51,9 @@ class Job(Settings):
     stop_grace_s: float = 600
     """Seconds a stopped engine has to finish its step before it is killed."""
     max_restarts: int = Field(0, ge=0)
+    leaves_summary: bool = False
+    """The engine writes `summary.json` when it has come to its end: without one it has not, even if
+    its process ends with exit code 0."""
     records: Literal["shared_path", "pull", "volume", "http"] = "shared_path"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from training_gym.spec.algorithms import (
     CISPO,
@@ -32,10 +32,13 @@ from training_gym.spec.settings import Settings
 class Lora(Settings):
     """A low-rank adapter instead of all weights (Hu et al. 2021, arXiv:2106.09685)."""
 
-    rank: int = Field(16, ge=1)
+    rank: int = Field(16, ge=1, le=2**16)
+    """Columns of the two small matrices."""
     alpha: float = Field(32, gt=0, allow_inf_nan=False)
+    """What they add is scaled by alpha / rank."""
     dropout: float = Field(0.0, ge=0, lt=1)
-    target_modules: tuple[str, ...] = ("all-linear",)
+    """Share of their inputs left out in training."""
+    target_modules: tuple[str, ...] = Field(("all-linear",), min_length=1)
     """Names of the linear layers, or `all-linear`."""
 
 
@@ -43,10 +46,15 @@ class AdamW(Settings):
     """AdamW (Loshchilov & Hutter 2017, arXiv:1711.05101) with a schedule and clipping."""
 
     learning_rate: float = Field(1e-6, gt=0, allow_inf_nan=False)
+    """Of all trained weights, after the warm-up."""
     beta1: float = Field(0.9, ge=0, lt=1)
+    """Decay of the gradient's mean."""
     beta2: float = Field(0.999, ge=0, lt=1)
+    """Decay of the gradient's squares."""
     epsilon: float = Field(1e-8, gt=0, allow_inf_nan=False)
+    """Added to the root of the squares."""
     weight_decay: float = Field(0.0, ge=0, allow_inf_nan=False)
+    """Share of the weights taken off per step and learning rate."""
     max_grad_norm: float = Field(1.0, gt=0)
     """Gradients are scaled down to this global L2 norm."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
@@ -97,26 +105,28 @@ class LocalEngine(Settings):
 
     kind: Literal["local"] = "local"
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    """auto: CUDA where there is one, else Apple's, else the CPU."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Type of matrix products; weights and moments stay float32. auto: bfloat16 on CUDA."""
-    threads: int | None = Field(None, ge=1)
+    threads: int | None = Field(None, ge=1, le=4096)
     """CPU threads; None: the physical cores this process may use."""
     spin_threads: bool = False
     """Let CPU threads spin while they wait for each other: up to a fifth faster on cores that
     nothing else uses, several times slower on cores that something does."""
-    data_parallel: int = Field(1, ge=1)
+    data_parallel: int = Field(1, ge=1, le=4096)
     """Processes that sample and train together, one to each GPU; on a CPU they share its threads.
     Optimizer state and gradients are sharded over them."""
-    slots: int | None = Field(None, ge=1)
+    slots: int | None = Field(None, ge=1, le=2**20)
     """Sequences sampled at once; None: the planner decides."""
-    token_budget: int | None = Field(None, ge=64)
+    token_budget: int | None = Field(None, ge=64, le=2**31)
     """Tokens of one packed micro-batch; None: the planner decides."""
-    logprob_chunk_tokens: int = Field(256, ge=16)
+    logprob_chunk_tokens: int = Field(256, ge=16, le=2**31)
     """Rows of full-vocabulary logits that exist at once."""
     deterministic: bool = True
     """Bit-identical repetition on CPU; refuse kernels that are not."""
     sampler: Annotated[Vllm | None, BeforeValidator(_as_sampler)] = None
-    """Who samples: `Vllm()`; None or `embedded`: this engine itself."""
+    """Who samples the policy: `Vllm()`; None or `embedded`: this engine itself. Fixed models and
+    `env run` always sample with this engine itself."""
 
 
 ENGINES: dict[str, type[Settings]] = {"local": LocalEngine}
@@ -166,26 +176,29 @@ class Recipe(Settings):
     """How to train. Every number has a meaning on any engine that accepts it."""
 
     name: str = "custom"
+    """For people."""
     algorithm: Annotated[Algorithm, BeforeValidator(_no_name)] = Field(default_factory=GRPO)
+    """What is optimised."""
     engine: EngineSpec = Field(default_factory=LocalEngine)
+    """What trains, or its name."""
     adapter: Lora | None = None
     """None: all weights are trained."""
-    num_steps: int = Field(20, ge=1)
+    num_steps: int = Field(20, ge=1, le=10**9)
     """Batches to collect and learn from."""
-    prompts_per_batch: int = Field(4, ge=1)
+    prompts_per_batch: int = Field(4, ge=1, le=2**20)
     """Tasks in one batch."""
-    group_size: int = Field(8, ge=1)
+    group_size: int = Field(8, ge=1, le=2**16)
     """Episodes of each task in one batch."""
-    optimizer_steps_per_batch: int = Field(1, ge=1)
+    optimizer_steps_per_batch: int = Field(1, ge=1, le=2**20)
     """Updates of the weights made from one batch."""
-    max_staleness: int = Field(0, ge=0)
+    max_staleness: int = Field(0, ge=0, le=10**6)
     """Policy versions by which a token may be older than the policy that begins to learn from it:
     as far as it allows, the next batches are played meanwhile. 0: strictly on-policy."""
     max_prompt_tokens: int | None = Field(None, ge=1)
     """Longer prompts are left out, counted and reported; None: what the context allows."""
-    max_response_tokens: int = Field(256, ge=1)
+    max_response_tokens: int = Field(256, ge=1, le=2**31)
     """Tokens the policy may sample in one turn."""
-    max_turns: int = Field(32, ge=1)
+    max_turns: int = Field(32, ge=1, le=10**6)
     """Turns after which an episode is truncated."""
     max_episode_tokens: int | None = Field(None, ge=1)
     """Tokens sampled in all turns together, after which an episode is truncated; None: what the
@@ -195,15 +208,29 @@ class Recipe(Settings):
     drift: DriftLimits = Field(default_factory=DriftLimits)
     """How often a harness may send a history other than the one that was sampled."""
     sampling: Sampling = Field(default_factory=Sampling)
+    """How training episodes are drawn."""
     optimizer: AdamW = Field(default_factory=AdamW)
+    """How the weights are changed."""
     checkpoints: CheckpointPolicy = Field(default_factory=CheckpointPolicy)
+    """When to save, and what to keep."""
     reward_timeout_s: float = Field(30, gt=0)
     """Seconds after which a reward is killed."""
-    reward_workers: int = Field(1, ge=1)
+    reward_workers: int = Field(1, ge=1, le=4096)
     """Processes that run synchronous rewards."""
-    seed: int = 0
-    max_restarts: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, lt=2**63)
+    """Of everything random: the same seed repeats the run."""
+    max_restarts: int = Field(0, ge=0, le=10**6)
     """Times the job starts again by itself, from the newest checkpoint, after a crash."""
+
+    @model_validator(mode="after")
+    def _answers_have_one_limit(self) -> Recipe:
+        asked = self.sampling.max_tokens
+        if asked not in (None, self.max_response_tokens):
+            raise ValueError(
+                f"sampling.max_tokens={asked} is another limit than max_response_tokens="
+                f"{self.max_response_tokens}: give max_response_tokens={asked} alone"
+            )
+        return self
 
     @property
     def episodes_per_batch(self) -> int:

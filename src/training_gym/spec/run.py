@@ -21,7 +21,9 @@ class Eval(Settings):
     """An evaluation: tasks, how to judge them, how often."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
+    """What it is called in metrics and pages."""
     dataset: DatasetSpec
+    """Its tasks."""
     reward: RewardSpec | None = None
     """None: the reward of the training."""
     environment: CodeRef | None = None
@@ -40,12 +42,17 @@ class RunSpec(Settings):
     model: str = Field(min_length=1)
     """Catalogue name, Hugging Face id, local folder or GGUF file."""
     dataset: DatasetSpec | None = None
+    """Tasks: rows, a file, or a dataset value; None: the environment makes its own."""
     environment: CodeRef | None = None
     """None: single turn."""
     reward: RewardSpec | None = None
+    """What judges a finished episode; None: the environment does, or answers are given."""
     recipe: RecipeSpec = Field(default_factory=lambda: RECIPES["grpo"])
+    """How to train, or the name of an algorithm."""
     compute: ComputeSpec = Field(default_factory=LocalTarget)
+    """Where the job runs, or the name of a platform."""
     evals: tuple[Eval, ...] = ()
+    """What is measured before, between and after training."""
     eval_dataset: DatasetSpec | None = None
     """Short for one evaluation called `eval`."""
     resume_from_checkpoint: str | None = None
@@ -57,7 +64,9 @@ class RunSpec(Settings):
     source_include: tuple[str, ...] = ()
     """Further files or folders that travel with the source, relative to the defining file."""
     name: str | None = None
+    """For people; it becomes part of the run's id."""
     tags: tuple[str, ...] = ()
+    """For people, and for filters."""
     health: Health = Field(default_factory=Health)
     """Thresholds of the health rules, what alarms set off, who is told."""
 

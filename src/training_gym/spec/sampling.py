@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Annotated, Literal, Protocol
 
 from pydantic import Field, JsonValue
 
+from training_gym.spec.forms import AnswerForm, Grammar
 from training_gym.spec.settings import Settings
 
 StopReason = Literal["stop", "length", "context", "cancelled"]
 
 
 class Sampling(Settings):
-    """How tokens are drawn. Log-probabilities are those of the distribution drawn from."""
+    """How tokens are drawn. Log-probabilities are those of the distribution drawn from.
+
+    Held to a form, an answer is drawn from what the form allows, and its log-probabilities are
+    those of the policy without the form, at the same temperature (see `Completion.forced`).
+    """
 
     temperature: float = Field(1.0, ge=0, allow_inf_nan=False)
     """0 is greedy."""
@@ -27,6 +32,8 @@ class Sampling(Settings):
     """Stop tokens cannot be drawn before so many tokens."""
     stop: tuple[str, ...] = ()
     """Texts at which the answer ends, itself included in the sampled tokens."""
+    form: Annotated[AnswerForm | Grammar, Field(discriminator="kind")] | None = None
+    """What the answer has to be. Samplers take a grammar; policies make one of an `AnswerForm`."""
 
 
 class SampleKey(Settings):
@@ -62,6 +69,8 @@ class Completion(Settings):
     stop_reason: StopReason
     prefilled: int = 0
     """Prompt tokens computed for this request (0: all came from a warm session or the group)."""
+    forced: tuple[bool, ...] = ()
+    """Tokens that were the only ones their form allowed, one entry each; empty: none was."""
     extras: dict[str, JsonValue] = {}
 
 

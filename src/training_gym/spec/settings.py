@@ -10,6 +10,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from training_gym.spec.errors import SpecError, did_you_mean
 
+if typing.TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
 
 class Settings(BaseModel):
     """A frozen, closed value; the docstring beneath a field feeds help, docs and JSON schema."""
@@ -93,10 +96,17 @@ def spec_error(cls: type[BaseModel], error: ValidationError) -> SpecError:
             fix=f"write {path[-1]}=[{_short(given)}]",
         )
     message = first["msg"].removeprefix("Value error, ")
-    given = _short(first.get("input"))
-    return SpecError(
-        f"{where} = {given}: {message[:1].lower()}{message[1:]}", fix=f"change {where}"
-    )
+    said = f"{message[:1].lower()}{message[1:]}"
+    if first["type"] == "value_error" and isinstance(first.get("input"), dict):
+        return SpecError(f"{where}: {said}", fix=f"change {where}")
+    return SpecError(f"{where} = {_short(first.get('input'))}: {said}", fix=_bound(first, where))
+
+
+def _bound(error: ErrorDetails, where: str) -> str:
+    """What to give instead of a number out of its bounds."""
+    words = {"le": "at most", "lt": "less than", "ge": "at least", "gt": "more than"}
+    bound = next(((words[k], v) for k, v in error.get("ctx", {}).items() if k in words), None)
+    return f"change {where}" if bound is None else f"give {bound[0]} {bound[1]}"
 
 
 def _model_at(cls: type[BaseModel], path: tuple[int | str, ...]) -> type[BaseModel] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from training_gym.spec.forms import AnswerForm, Grammar
 from training_gym.spec.messages import Message, ToolSpec
 
 
@@ -63,4 +64,26 @@ class TextCodec(Protocol):
             tools: what was offered; without tools nothing is read as a call.
             first_call: number of the first call, from which calls get their ids.
         """
+        ...
+
+    def grammar(
+        self,
+        form: AnswerForm,
+        *,
+        after: Sequence[int] = (),
+        tools: Sequence[ToolSpec] = (),
+        raw: bool = False,
+    ) -> Grammar:
+        """The grammar of answers of this form, as the model's family writes them.
+
+        Args:
+            form: raises `FormError` where the family's notation cannot be held to it.
+            after: the prompt that is answered, which may have opened the reasoning already.
+            tools: what was offered.
+            raw: a text goes on: there is neither reasoning nor a call.
+        """
+        ...
+
+    def tokenizer_json(self) -> str:
+        """The tokenizer as a file of the `tokenizers` library, which holds all its tokens."""
         ...

@@ -50,6 +50,22 @@ def test_the_output_that_a_reward_raised_on_is_named(make: Make) -> None:
     assert "What is" in finding.message
 
 
+@pytest.mark.parametrize(
+    "written",
+    [
+        "def theirs(completions, **kwargs):\n    return [1.0 for each in completions]",
+        "def theirs(data_source, solution_str, ground_truth, extra_info=None):\n    return 1.0",
+    ],
+)
+def test_a_reward_as_other_tools_take_it_is_told_what_ours_is_given(
+    make: Make, folder: Path, written: str
+) -> None:
+    (folder / "other.py").write_text(written)
+    [finding] = tried(make(reward="other:theirs"))
+    assert "let it take one finished episode" in finding.fix
+    assert "@group_reward" in finding.fix
+
+
 def test_what_a_reward_prints_is_passed_on_and_not_to_the_terminal(
     make: Make, folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -200,7 +200,7 @@ def test_the_limit_is_the_one_that_sampling_had(learn):
         lambda n, member: 1.0,
         answer=lambda prompt, key: "a" * (3 + 2 * key.member),
         sampling=Sampling(max_tokens=8),
-        max_response_tokens=100,
+        max_response_tokens=8,
     )
     assert per_row(batch) == [0.5, 0.0, -0.5] * 4
 

@@ -257,3 +257,18 @@ def test_what_an_outdated_answer_leaves_serves_nobody(free_sampler, compute):
 
     first, second = asyncio.run(go())
     assert second.prefilled == 30 + len(first.token_ids)
+
+
+def test_several_tokens_are_drawn_a_hand_over_where_the_clock_may_decide(free_sampler, compute):
+    handed = []
+    run = compute.run
+
+    async def counted(function, *args, **kwargs):
+        handed.append(function)
+        return await run(function, *args, **kwargs)
+
+    compute.run = counted
+    found = asyncio.run(gather(*(ask(free_sampler, prompt(n), task=f"{n}") for n in range(3, 9))))
+    drawn = free_sampler.statistics.steps
+    assert all(completion.token_ids for completion in found)
+    assert len(handed) < drawn

@@ -328,7 +328,7 @@ def test_sampler_and_trainer_speak_of_one_distribution(network, codec, compute, 
         advantages=tuple((1.0,) * (len(prompt) + len(c.token_ids)) for c in completions),
         weights=(1.0,) * 6,
     )
-    found = trainer(network, recipe(GRPO(), sampling=sampling)).step(given)
+    found = trainer(network, recipe(GRPO(), sampling=sampling, max_response_tokens=12)).step(given)
     assert found["mismatch_max"] < 1e-4
     assert found["ratio_max"] == pytest.approx(1.0, abs=1e-4)
     assert found["clipped_fraction"] == 0.0

@@ -103,6 +103,11 @@ def xml(reasoning, content, calls):
     return f"{reasoning or ''}\n</think>\n\n{content}{lead}" + "\n".join(blocks)
 
 
+def silent_xml(reasoning, content, calls):
+    """Of a model whose prompt has closed the reasoning already."""
+    return xml(None, content, calls).removeprefix("\n</think>\n\n")
+
+
 def llama(reasoning, content, calls):
     if not calls:
         return content
@@ -265,6 +270,12 @@ QWEN35 = (
 {%- endif %}{% endfor %}
 {%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n<think>\\n' }}{% endif %}"""
 )
+
+QWEN35_SMALL = QWEN35.replace(
+    "{{ '<|im_start|>assistant\\n<think>\\n' }}{% endif %}",
+    "{{ '<|im_start|>assistant\\n<think>\\n\\n</think>\\n\\n' }}{% endif %}",
+)
+"""The small ones do not think unless told to: the prompt opens and closes an empty thought."""
 
 SMOLLM3 = """\
 {{- '<|im_start|>system\\n## Metadata\\n' }}
@@ -505,6 +516,9 @@ REDUCED = (
         extra=TOOL_MARKS,
         family="qwen_xml",
     ),
+    Template(
+        "qwen3.5_small", QWEN35_SMALL, CHATML, silent_xml, extra=TOOL_MARKS, family="qwen_xml"
+    ),
     Template("smollm3", SMOLLM3, CHATML, hermes, reasons=True, family="hermes"),
     Template(
         "llama3",
@@ -598,6 +612,7 @@ REDUCED = (
 PICTURES = {
     "qwen2.5": "".join(VISION),
     "qwen3.5": "".join(VISION),
+    "qwen3.5_small": "".join(VISION),
     "mistral": "[IMG]",
     "gemma3": "<start_of_image>",
     "gemma4": "<|image|>",

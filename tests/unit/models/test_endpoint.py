@@ -6,7 +6,8 @@ import pytest
 
 from training_gym.models.endpoint import EndpointPolicy
 from training_gym.spec.endpoints import Endpoint
-from training_gym.spec.errors import EnvironmentFailure
+from training_gym.spec.errors import EnvironmentFailure, FormError
+from training_gym.spec.forms import AnswerForm, Grammar
 from training_gym.spec.messages import Message, ToolCall, ToolSpec, user
 from training_gym.spec.sampling import Sampling
 
@@ -95,3 +96,48 @@ def test_the_key_is_read_from_its_variable_and_sent(monkeypatch):
     monkeypatch.setenv("SERVER_KEY", "secret")
     _, _, (request,) = ask(answer(), endpoint=endpoint)
     assert request.headers["Authorization"] == "Bearer secret"
+
+
+@pytest.mark.parametrize(
+    ("form", "expected"),
+    [
+        (AnswerForm(most_calls=0), {"tool_choice": "none"}),
+        (
+            AnswerForm(least_calls=1, most_calls=1),
+            {"tool_choice": "required", "parallel_tool_calls": False},
+        ),
+        (
+            AnswerForm(content_schema='{"type": "object"}', loose_tools=("look",)),
+            {
+                "response_format": {
+                    "type": "json_schema",
+                    "json_schema": {
+                        "name": "answer",
+                        "strict": True,
+                        "schema": {"type": "object"},
+                    },
+                }
+            },
+        ),
+    ],
+)
+def test_the_form_of_an_answer_is_asked_for_in_the_servers_words(form, expected):
+    tools = [ToolSpec(name="look"), ToolSpec(name="go")]
+    _, _, (request,) = ask(answer(), tools=tools, sampling=Sampling(form=form))
+    body = json.loads(request.content)
+    named = ("tool_choice", "parallel_tool_calls", "response_format")
+    assert {name: body[name] for name in named if name in body} == expected
+    strict = {t["function"]["name"]: t["function"]["strict"] for t in body["tools"]}
+    assert strict == {"look": "look" not in form.loose_tools, "go": True}
+
+
+def test_of_tools_that_may_not_be_called_none_is_sent():
+    tools = [ToolSpec(name="look"), ToolSpec(name="go")]
+    form = AnswerForm(least_calls=1, callable_tools=("go",))
+    _, _, (request,) = ask(answer(), tools=tools, sampling=Sampling(form=form))
+    assert [t["function"]["name"] for t in json.loads(request.content)["tools"]] == ["go"]
+
+
+def test_a_server_takes_no_grammar():
+    with pytest.raises(FormError, match="no grammar"):
+        ask(answer(), sampling=Sampling(form=Grammar(lark='start: "a"')))

@@ -70,7 +70,7 @@ def test_rows_in_memory_survive_a_change_of_their_dataset() -> None:
         ("recipe.num_step=3", "Recipe has no field 'num_step'", "did you mean 'num_steps'?"),
         ("recip.num_steps=3", "has no field 'recip'", "did you mean 'recipe'?"),
         ("recipe.num_steps=three", "--set recipe.num_steps", "change Recipe.num_steps"),
-        ("recipe.num_steps=0", "Recipe.num_steps = 0", "change Recipe.num_steps"),
+        ("recipe.num_steps=0", "Recipe.num_steps = 0", "give at least 1"),
         ("recipe.num_steps", "is not key=value", "write --set recipe.num_steps=3"),
         ("recipe=grppo", "no recipe is called 'grppo'", "did you mean 'grpo'?"),
         ("evals.helt_out.samples=2", "there is no 'helt_out'", "did you mean 'held_out'?"),

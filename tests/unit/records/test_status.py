@@ -188,6 +188,29 @@ def test_without_a_summary_steps_and_checkpoint_come_from_the_records(run):
 
 
 @pytest.mark.parametrize(
+    ("fields", "files", "status"),
+    [
+        ({}, {}, "failed"),
+        ({"stopped_by": "stop"}, {}, "stopped"),
+        ({}, {"summary": {"status": "completed"}}, "completed"),
+        ({}, {"summary": {"status": "stopped"}}, "stopped"),
+    ],
+)
+def test_an_engine_that_leaves_a_summary_has_not_come_to_its_end_without_one(
+    run, fields, files, status
+):
+    begin(run, 1)
+    write_document(run.attempt(1) / "job.json", {"leaves_summary": True})
+    end(run, code=0, **fields)
+    for name, content in files.items():
+        write_document(run.attempt(1) / f"{name}.json", content)
+    result = compose_result(run)
+    assert result.status == status
+    if status == "failed":
+        assert "os._exit()" in result.error.fix
+
+
+@pytest.mark.parametrize(
     ("code", "fields", "files", "status", "message"),
     [
         (0, {}, {}, "completed", None),

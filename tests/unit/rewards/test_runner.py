@@ -71,6 +71,9 @@ async def gentle(episode):
     await asyncio.sleep(float(episode.completion or 0))
     return {"slept": 1.0}
 
+async def quits(episode):
+    sys.exit(3)
+
 async def stubborn(episode):
     while True:
         try:
@@ -159,17 +162,21 @@ def test_every_kind_of_return_value(source):
         "return 10 ** 400",
         "return gentle(episode)",
         "return object()",
+        "return 1e308",
+        "return {'a': 1e308, 'b': 1e308}",
+        "return Score(value=1, turns=(-1e300,))",
     ]
     found = judge(source, code("told"), *told)
     assert values(found)[:5] == [2.0, 1.0, 1.5, 0.25, 3.0]
     assert found[3].score.components == {"a": 1.0}
-    assert [judgement.kind for judgement in found] == ["ok"] * 5 + ["none"] * 2 + ["invalid"] * 10
+    assert [judgement.kind for judgement in found] == ["ok"] * 5 + ["none"] * 2 + ["invalid"] * 13
     assert found[7].failure == (
         "reward 'told' returned nan, which is no reward on task t1 ('Do it.')"
     )
     assert "returned 'yes' (str), which is no reward" in found[8].failure
     assert "returned 'a' = 'yes' (str)" in found[10].failure
     assert "(coroutine)" in found[15].failure
+    assert "returned 1e+308, which is larger than can be computed with" in found[17].failure
 
 
 def test_an_exception_names_type_line_and_task(source):
@@ -210,6 +217,22 @@ def test_a_hanging_reward_is_killed_and_others_are_not_disturbed(source):
     assert values(after) == [2.0]
 
 
+@pytest.mark.parametrize("padding", [0, 40_000, 5_000_000])
+def test_what_lies_ahead_at_a_worker_is_not_lost_with_it(source, padding):
+    """Requests that fit into a socket, that do not, and that are larger than any buffer."""
+    fine = f"{' ' * padding}fine"
+    said = ["return 1", "sleep 60", f"return {fine!r} and 3", "exit 3", "return 5", "sleep 60"]
+    found = judge(source, code("told"), *said, f"return {fine!r} and 7", timeout_s=1.0)
+    kinds = ["ok", "timeout", "ok", "died", "ok", "timeout", "ok"]
+    assert [judgement.kind for judgement in found] == kinds
+    assert [value for value in values(found) if value] == [1.0, 3.0, 5.0, 7.0]
+
+
+def test_a_time_limit_begins_when_the_call_before_has_ended(source):
+    found = judge(source, code("told"), *["sleep 0.4"] * 6, timeout_s=1.5)
+    assert [judgement.kind for judgement in found] == ["ok"] * 6
+
+
 def test_workers_run_side_by_side(source):
     pids = values(judge(source, code("pid"), *[""] * 8, workers=2))
     assert len(set(pids)) == 2
@@ -230,6 +253,9 @@ def test_async_rewards_run_in_the_callers_loop_with_a_timeout(source):
     (found,) = judge(source, code("stubborn"), "", timeout_s=0.2)
     assert found.kind == "timeout"
     assert values(judge(source, code("gentle_rank"), "", "")) == [0.0, 1.0]
+    first, second = judge(source, code("quits"), "", "")
+    assert first.kind == second.kind == "raised"
+    assert "raised SystemExit: 3 (rewards_of_mine.py" in first.failure
 
 
 def test_a_composition_mixes_all_kinds(source):
@@ -242,6 +268,12 @@ def test_a_composition_mixes_all_kinds(source):
         "slept": 1.0,
         "slept.slept": 1.0,
     }
+
+
+def test_a_composition_too_large_to_be_computed_with_is_no_reward(source):
+    reward = weighted(up=(code("told"), 1e308), down=(code("told"), -1e308))
+    found = judge(source, reward, "return 7", "return 0")
+    assert [judgement.kind for judgement in found] == ["invalid", "ok"]
 
 
 def test_a_failing_part_outranks_one_that_cannot_judge(source):

@@ -316,3 +316,21 @@ def test_a_grown_path_is_the_templates_own_rendering(codec, opening, turns):
     (made,) = record.trajectories()
     lengths = {len(getattr(made, name)) for name in ("token_ids", "flags", "logprobs", "versions")}
     assert lengths == {len(made.token_ids)}
+
+
+def test_a_conversation_is_found_without_looking_at_all_the_others(codec, monkeypatch):
+    from training_gym.rollouts import record as module
+
+    compared = []
+    same = module.same_messages
+
+    def counted(recorded, sent):
+        compared.append(recorded)
+        return same(recorded, sent)
+
+    monkeypatch.setattr(module, "same_messages", counted)
+    record = TokenRecord(codec)
+    for number in range(200):
+        record.open("policy", [user(f"Question {number}")])
+    record.open("policy", [user("Question 17")])
+    assert len(compared) <= 2

@@ -133,6 +133,7 @@ def test_what_raises_once_is_played_again(stage):
     [
         (ConnectionError("lost"), "ConnectionError: lost (test_runner.py, line "),
         (EnvironmentFailure("no sandbox", fix="start one"), "no sandbox"),
+        (SystemExit(3), "SystemExit: 3 (test_runner.py, line "),
     ],
 )
 def test_what_raises_twice_is_dropped_with_its_reason(stage, error, reason):
@@ -171,13 +172,34 @@ def test_an_error_of_ours_ends_the_run(stage):
         stage.play(SingleTurn(), [EngineError("broken", fix="mend it")])
 
 
-def test_a_conversation_without_question_is_refused(stage, task):
-    async def nothing_asked(task, policy, ctx):
-        reply = await policy.chat(task.prompt)
-        await policy.chat([*task.prompt, reply])
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        ([], "nothing for the policy to answer"),
+        ([user("x"), assistant("y")], "nothing for the policy to answer"),
+        ("hello", "the text 'hello' instead of messages"),
+        ([{"role": "user", "content": "x"}], "which is no message"),
+    ],
+)
+def test_what_cannot_be_asked_fails_this_episode_alone(stage, asked, reason):
+    async def confused(task, policy, ctx):
+        await policy.chat(task.prompt)
+        await policy.chat(asked)
 
-    with pytest.raises(EngineError, match="nothing for the policy to answer"):
-        stage.play(Scene(nothing_asked))
+    (episode,) = stage.play(Scene(confused))
+    assert episode.outcome.status == "infrastructure_failed"
+    assert reason in episode.outcome.reason
+    assert episode.outcome.fix
+
+
+def test_an_environment_that_cancels_itself_fails_its_episode(stage):
+    async def cancelled(task, policy, ctx):
+        await policy.chat(task.prompt)
+        raise asyncio.CancelledError
+
+    (episode,) = stage.play(Scene(cancelled))
+    assert episode.outcome.status == "infrastructure_failed"
+    assert "CancelledError" in episode.outcome.reason
 
 
 async def chatter(task, policy, ctx):
@@ -423,6 +445,7 @@ def test_the_budget_for_drift_holds_in_episodes(stage):
         Score(value=float("nan")),
         Score(value=1.0, turns=(1.0, float("inf"))),
         Score(value=1.0, agents={"critic": float("nan")}),
+        Score(value=1e308),
     ],
 )
 def test_a_score_that_is_no_number_is_dropped_not_learned_from(stage, score):
@@ -434,7 +457,7 @@ def test_a_score_that_is_no_number_is_dropped_not_learned_from(stage, score):
     (episode,) = stage.play(Scene(play))
     assert episode.outcome.status == "infrastructure_failed"
     assert "as a score" in episode.outcome.reason
-    assert "finite" in episode.outcome.fix
+    assert "at most 1e+18" in episode.outcome.fix
     assert episode.score is None
 
 

@@ -211,8 +211,11 @@ def test_images_are_placeholders_in_their_places(family):
     reply = codec.read_answer(completion.token_ids, after=opened.token_ids)
     record.answer(opened.node, completion, reply)
     grown = record.open("policy", [shown, reply, user("ok")])
-    assert grown.token_ids[: len(opened.token_ids)] == opened.token_ids
-    assert grown.fidelity.kind == "grown"
+    if template.family == "qwen_xml":
+        assert grown.fidelity.kind == "forked"  # the mark that opened the answer is stripped
+    else:
+        assert grown.token_ids[: len(opened.token_ids)] == opened.token_ids
+        assert grown.fidelity.kind == "grown"
     other = Message(
         role="user",
         content=(

@@ -126,6 +126,7 @@ async def _runner(
             policy = await stack.enter_async_context(EndpointPolicy(where))
             runner = EpisodeRunner(EndpointPlayers(policy), **shared)
         else:
+            say(f"loading {asked.model}")
             _set_environment()
             from training_gym.engines.local.players import local_table
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -37,16 +38,13 @@ def range_of(text: str | None, option: str) -> Range | None:
         return None
     try:
         parts = _RANGE.fullmatch(text.strip())
-        if parts is None:
-            return Range(low=float(text), high=float(text))
-        low, high = parts.groups()
-        return Range(
-            low=None if low is None else float(low), high=None if high is None else float(high)
-        )
+        ends = (text, text) if parts is None else parts.groups()
+        low, high = (None if end is None else float(end) for end in ends)
     except ValueError:
-        raise UsageError(
-            f"{option} {text!r} is not a range", fix="write 3, 2..5, 0.5.. or ..1"
-        ) from None
+        low, high = math.nan, None
+    if low is not None and (math.isnan(low) or (high is not None and not low <= high)):
+        raise UsageError(f"{option} {text!r} is not a range", fix="write 3, 2..5, 0.5.. or ..1")
+    return Range(low=low, high=high)
 
 
 def emit_value(schema: str, value: BaseModel) -> None:

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 
 from training_gym.engines.local.draws import Draw, uniform
+from training_gym.engines.local.grammars import Matcher
 from training_gym.spec.sampling import Completion, SampleKey, Sampling, StopReason
 from training_gym.spec.text import TextCodec
 
@@ -26,6 +27,12 @@ class Request:
     prefilled: int = 0
     row: int = -1
     stream: int = 0
+    matcher: Matcher | None = None
+    """Of the grammar that the answer is held to."""
+    forced: list[bool] = field(default_factory=list)
+    """Of a held answer: whether each token was the only one allowed."""
+    _is_only: bool = False
+    """Whether the next token is."""
 
     @property
     def order(self) -> tuple[str, int, str, int, int]:
@@ -39,8 +46,12 @@ class Request:
         return (self.tokens or self.prompt)[-1]
 
     def wish(self, codec: TextCodec) -> Draw:
-        """What the next token is drawn by."""
+        """What the next token is drawn by; raises `EngineError` for a form that goes no further."""
         position = len(self.tokens)
+        if self.matcher is not None:
+            allowed = self.matcher.allowed()
+            self._is_only = int(allowed.sum()) == 1
+            return Draw(self.sampling, uniform(self.stream, position), allowed=allowed)
         early = position < self.sampling.min_tokens
         return Draw(
             self.sampling,
@@ -53,11 +64,16 @@ class Request:
         self.tokens.append(token)
         self.logprobs.append(logprob)
         self.versions.append(version)
+        if self.matcher is not None:
+            self.matcher.take(token)
+            self.forced.append(self._is_only)
 
     def begin_again(self) -> None:
         """Forget what was drawn; the same numbers draw it once more."""
-        for drawn in (self.tokens, self.logprobs, self.versions):
+        for drawn in (self.tokens, self.logprobs, self.versions, self.forced):
             drawn.clear()
+        if self.matcher is not None:
+            self.matcher.begin_again()
 
     def stop_reason(self, codec: TextCodec, max_sequence_tokens: int) -> StopReason | None:
         """Why the answer ends with its last token; None: it goes on."""
@@ -84,4 +100,5 @@ class Request:
             versions=tuple(self.versions),
             stop_reason=reason,
             prefilled=self.prefilled,
+            forced=tuple(self.forced) if any(self.forced) else (),
         )

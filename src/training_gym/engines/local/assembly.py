@@ -8,19 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from training_gym import data
-from training_gym.engines.local.companions import frozen
 from training_gym.engines.local.compute import Compute
 from training_gym.engines.local.core import Core, Origin
 from training_gym.engines.local.drawing import RunSampler
 from training_gym.engines.local.evaluations import Evaluations, Suite
-from training_gym.engines.local.fixed_models import LocalFixedModels
+from training_gym.engines.local.fixed_models import fixed_models
 from training_gym.engines.local.groups import training_sampling
 from training_gym.engines.local.guard import MemoryGuard
 from training_gym.engines.local.imitation import ImitationLearner
 from training_gym.engines.local.learning import PolicyLearner
 from training_gym.engines.local.loop import Learner, Loop, read_progress
 from training_gym.engines.local.meters import meter_of
-from training_gym.engines.local.network import Network
 from training_gym.engines.local.parallel.ranks import Rank
 from training_gym.engines.local.parallel.spread import SpreadSampler
 from training_gym.engines.local.parallel.team import Team
@@ -141,7 +139,8 @@ class Assembly:
         if not team.ranks:  # to repeat an update, all trainers would have to
             self.trainer.guard = guard
         self._stack.push_async_callback(self.sampler.close)
-        self._services = Services(fixed=self._fixed_models(core.network))
+        fixed = fixed_models(self.plan, self.sampler, core.network, self.compute)
+        self._services = Services(fixed=fixed)
         self._stack.push_async_callback(self._services.close)
 
     async def _sampler(self, core: Core, ranks: Sequence[Rank], slots: int) -> RunSampler:
@@ -150,17 +149,6 @@ class Assembly:
         own = core.sampler(self.compute, slots)
         own.on_shrunk = self.reports.fewer_slots
         return SpreadSampler(own, ranks) if ranks else own
-
-    def _fixed_models(self, policy: Network) -> LocalFixedModels:
-        return LocalFixedModels(
-            catalogue.resolve,
-            lambda folder: frozen(folder, policy),
-            self.compute,
-            sampling=training_sampling(self.recipe),
-            seed=self.recipe.seed,
-            slots=self.plan.slots,
-            max_sequence_tokens=self.plan.max_sequence_tokens,
-        )
 
     async def _learner(self, progress: Progress) -> Learner:
         dataset = self.spec.dataset

@@ -114,7 +114,7 @@ def with_advantages(
             rows.append(
                 Credited(
                     trajectory,
-                    trajectory.num_sampled / episode.num_tokens,
+                    trajectory.num_sampled / max(episode.num_tokens, 1),
                     advantages[number],
                     {name: values[number] for name, values in columns.items()},
                 )

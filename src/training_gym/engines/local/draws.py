@@ -48,6 +48,8 @@ class Draw:
     uniform: float
     banned: tuple[int, ...] = ()
     """Tokens that cannot be drawn (stop tokens before `min_tokens`)."""
+    allowed: torch.Tensor | None = None
+    """Which tokens can be drawn, (tokens,), of the tokenizer; None: all. Not with `banned`."""
 
 
 def draw(logits: torch.Tensor, draws: Sequence[Draw]) -> tuple[list[int], list[float]]:
@@ -55,8 +57,10 @@ def draw(logits: torch.Tensor, draws: Sequence[Draw]) -> tuple[list[int], list[f
 
     The log-probability is under the distribution drawn from: after temperature, top-k and top-p.
     At temperature 0 the most probable token is taken, and its log-probability is that of the
-    unchanged distribution. `logits` are overwritten: rows of a vocabulary's length are passed over
-    as rarely as can be, and none is allocated.
+    unchanged distribution. Of a row that is held to a form it is the log-probability without the
+    form, after temperature alone: what a trainer computes for the same token. `logits` are
+    overwritten: rows of a vocabulary's length are passed over as rarely as can be, and none is
+    allocated unless it is held to a form.
     """
     banned = [(row, token) for row, wish in enumerate(draws) for token in wish.banned]
     if banned:
@@ -67,6 +71,7 @@ def draw(logits: torch.Tensor, draws: Sequence[Draw]) -> tuple[list[int], list[f
     )
     if any(wish.sampling.temperature not in (0.0, 1.0) for wish in draws):
         logits.div_(temperatures.unsqueeze(1))
+    held = _Held(logits, draws) if any(wish.allowed is not None for wish in draws) else None
     for row, wish in enumerate(draws):
         if wish.sampling.top_k or wish.sampling.top_p < 1:
             logits[row] = truncated(logits[row], wish.sampling.top_k, wish.sampling.top_p)
@@ -81,7 +86,29 @@ def draw(logits: torch.Tensor, draws: Sequence[Draw]) -> tuple[list[int], list[f
     if best is not None:
         tokens[greedy] = best
     logprobs = torch.log(weights.gather(1, tokens)) - torch.log(totals)
+    if held is not None:
+        held.put_back(tokens, logprobs)
     return tokens.squeeze(1).tolist(), logprobs.squeeze(1).tolist()
+
+
+class _Held:
+    """The rows that are held to a form, as they were without it."""
+
+    def __init__(self, logits: torch.Tensor, draws: Sequence[Draw]) -> None:
+        """Keep the rows, and put what is not allowed at minus infinity in `logits`."""
+        self._rows = [row for row, wish in enumerate(draws) if wish.allowed is not None]
+        self._free = logits[self._rows]
+        for row in self._rows:
+            allowed = draws[row].allowed
+            assert allowed is not None
+            known = min(len(allowed), logits.shape[1])
+            logits[row, known:] = float("-inf")  # rows of embeddings that are no tokens
+            logits[row, :known].masked_fill_(~allowed[:known].to(logits.device), float("-inf"))
+
+    def put_back(self, tokens: torch.Tensor, logprobs: torch.Tensor) -> None:
+        """Write the log-probabilities (n, 1) that the tokens (n, 1) of these rows had."""
+        picked = self._free.gather(1, tokens[self._rows])
+        logprobs[self._rows] = picked - self._free.logsumexp(dim=1, keepdim=True)
 
 
 def _in_blocks(weights: torch.Tensor) -> torch.Tensor:

@@ -53,7 +53,7 @@ class LocalEngine:
         if isinstance(recipe.algorithm, GivenAnswers):
             entries = tuple(_supervised(run))
         else:
-            entries = (*_reinforced(recipe), *_overlapped(recipe))
+            entries = (*_reinforced(recipe), *_single_turn(run), *_overlapped(recipe))
         return SupportReport(
             engine=self.name, entries=(*entries, *_handed_over(run), *_device(recipe))
         )
@@ -75,6 +75,7 @@ class LocalEngine:
                 "unpause": "SIGCONT",
             },
             max_restarts=plan.run.recipe.max_restarts,
+            leaves_summary=True,
         )
 
     def taps(self, plan: Plan) -> tuple[Tap, ...]:
@@ -128,6 +129,13 @@ def _reinforced(recipe: Recipe) -> Iterator[Support]:
                 reason=f"{name}={value} cuts the distribution that the loss is computed on",
                 fix=f"train with {name}={neutral} and set {value} in an Eval's sampling",
             )
+    if sampling.form is not None:
+        yield Support(
+            path="recipe.sampling.form",
+            verdict="approximated",
+            reason="answers are drawn from what the form allows, and the loss is computed on the "
+            "policy without it",
+        )
     if recipe.optimizer_steps_per_batch > recipe.prompts_per_batch:
         yield Support(
             path="recipe.optimizer_steps_per_batch",
@@ -136,6 +144,23 @@ def _reinforced(recipe: Recipe) -> Iterator[Support]:
             f"{recipe.prompts_per_batch}",
             fix=f"lower it to {recipe.prompts_per_batch} or raise prompts_per_batch",
         )
+
+
+def _single_turn(run: RunSpec) -> Iterator[Support]:
+    """What has no effect where an episode is one question and its answer."""
+    if run.environment or any(each.environment for each in run.evaluations):
+        return
+    for name in ("max_turns", "drift"):
+        value = getattr(run.recipe, name)
+        default = Recipe.model_fields[name].get_default(call_default_factory=True)
+        if name in run.recipe.model_fields_set and value not in (default, 1):
+            yield Support(
+                path=f"recipe.{name}",
+                verdict="refused",
+                reason=f"{name}={value!r:.40} has no effect without an environment, which asks "
+                "for one answer",
+                fix=f"leave {name} out, or name the environment that takes turns",
+            )
 
 
 def _overlapped(recipe: Recipe) -> Iterator[Support]:
@@ -176,6 +201,14 @@ def _handed_over(run: RunSpec) -> Iterator[Support]:
             reason="what vLLM computes together depends on the clock, which deterministic=True "
             "rules out",
             fix="set engine=LocalEngine(sampler=Vllm(), deterministic=False), or leave sampler out",
+        )
+    wishes = [run.recipe.sampling, *(e.sampling for e in run.evaluations if e.sampling)]
+    if any(sampling.form is not None for sampling in wishes):
+        yield Support(
+            path="recipe.engine.sampler",
+            verdict="refused",
+            reason="vLLM in this process holds no answer to a form",
+            fix="leave sampler out, or leave the form of answers open",
         )
     if engine.data_parallel > 1:
         yield Support(

@@ -51,7 +51,8 @@ class Groups:
         rollout.num_dropped += len(episodes) - len(kept)
         rollout.num_groups += 1
         rollout.num_equal_groups += not group.informative
-        if kept and (group.informative or not self._skips_equal_groups):
+        chosen = any(episode.num_tokens for episode in kept)  # a form may leave no choice at all
+        if chosen and (group.informative or not self._skips_equal_groups):
             rollout.groups.append(group)
 
     def missing(self, rollout: Rollout) -> int:

@@ -20,6 +20,10 @@ from training_gym.records.run_directory import RunDirectory
 from training_gym.spec.errors import GymError
 from training_gym.spec.plan import Plan
 
+SWITCH_S = 0.001
+"""Longest time in which the thread that computes, back from a kernel, waits for one that plays
+episodes; Python's own 5 ms are as long as a small model's step."""
+
 
 def main() -> int:
     """Train; the process's exit status."""
@@ -44,6 +48,7 @@ async def _train(run: RunDirectory, attempt: int) -> dict[str, Any]:
     requests.listen()
     with Recorder(run, writer="engine", attempt=attempt) as recorder:
         async with assemble(plan, run, recorder, requests) as loop:
+            sys.setswitchinterval(SWITCH_S)
             gc.freeze()  # else each full collection walks through all of torch, time and again
             return await loop.run()
 

@@ -82,6 +82,8 @@ class PolicyLearner:
         prefilled, busy = self._statistics()
         if self._meter is not None:
             self._meter.begin()
+        if not self._recipe.max_staleness:
+            await self._sampler.forget()  # what an evaluation left warm is not there on resuming
         rollout, progress = await self._collector.collect(progress)
         self._record(rollout)
         refuse_if_all_failed(rollout.episodes)

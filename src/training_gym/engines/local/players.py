@@ -45,7 +45,8 @@ async def local_table(
 
     Args:
         model: Which; a run's checkpoint folder is one, too.
-        recipe: Its seed, sampling and engine are used.
+        recipe: Its seed, sampling and engine are used; the sampler is the embedded one, and where
+            the recipe has another, that is said.
         slots: Answers sampled at once.
         max_sequence_tokens: Longest conversation; None: what the model takes, at most 8192.
         say: Receives a line where something is fetched.
@@ -53,6 +54,8 @@ async def local_table(
     engine = recipe.engine
     if engine.threads is not None:
         torch.set_num_threads(engine.threads)
+    if engine.sampler is not None:
+        say("engine.sampler is left out: episodes are played with the embedded sampler")
     compute = Compute()
     try:
         folder = await compute.run(lambda: catalogue.resolve(model, say=say))
@@ -61,16 +64,24 @@ async def local_table(
         loaded.eval()
         network = Network(loaded)
         limit = getattr(loaded.config, "max_position_embeddings", None) or 8192
-        sizes = {"slots": slots, "max_sequence_tokens": max_sequence_tokens or min(limit, 8192)}
+        longest = max_sequence_tokens or min(limit, 8192)
         codec = load_codec(folder)
-        sampler = LocalSampler(network, codec, compute, deterministic=False, **sizes)
+        sampler = LocalSampler(
+            network,
+            codec,
+            compute,
+            slots=slots,
+            max_sequence_tokens=longest,
+            deterministic=False,
+        )
         fixed = LocalFixedModels(
             catalogue.resolve,
             lambda other: frozen(other, network),
             compute,
             sampling=training_sampling(recipe),
             seed=recipe.seed,
-            **sizes,
+            slots=slots,
+            max_sequence_tokens=longest,
         )
         services = Services(fixed=fixed)
         try:

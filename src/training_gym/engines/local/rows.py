@@ -40,18 +40,20 @@ class Rows:
         count = num_rows or len(self.table.slots)
         self.table = SlotTable(count, stateful=self._network.is_stateful)
 
-    def retire(self, request: Request) -> None:
-        """The request has ended; its row stays warm."""
-        self.table.retire(request.row)
-        for row, slot in enumerate(self.table.slots[: self.table.num_active]):
-            if slot.owner is not None:
-                slot.owner.row = row
+    def retire(self, requests: Sequence[Request]) -> None:
+        """The requests have ended; their rows stay warm.
+
+        From the last row on: what moves into a row that is given up is then a request that goes on.
+        """
+        for row in sorted((request.row for request in requests), reverse=True):
+            self.table.retire(row)
+            moved = self.table.slots[row].owner
+            if moved is not None:
+                moved.row = row
 
     def drop_abandoned(self) -> None:
         """Retire requests whose callers are gone."""
-        for request in self.active():
-            if request.future.done():
-                self.retire(request)
+        self.retire([request for request in self.active() if request.future.done()])
 
     def admit(self, waiting: list[Request]) -> None:
         """Give rows to waiting requests and compute their prompts, shared parts once.

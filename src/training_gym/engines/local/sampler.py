@@ -14,14 +14,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 
 import torch
 
 from training_gym.engines.local.answers import Request
+from training_gym.engines.local.attendance import Attendance
 from training_gym.engines.local.compute import Compute
 from training_gym.engines.local.drawing import SamplerStatistics, require_sampleable
-from training_gym.engines.local.draws import draw, stream_of
+from training_gym.engines.local.draws import Draw, draw, stream_of
+from training_gym.engines.local.grammars import Grammars
 from training_gym.engines.local.network import Network
 from training_gym.engines.local.rows import Rows
 from training_gym.models.weights.adapters import replace_adapter
@@ -34,6 +37,13 @@ from training_gym.spec.sampling import (
     WeightUpdate,
 )
 from training_gym.spec.text import TextCodec
+
+STEPS_AT_ONCE = 8
+"""Tokens of each answer that are drawn before callers are looked at, unless an answer is done.
+In deterministic mode it is one: who is in play is looked at before every step."""
+
+Ended = tuple[Request, Completion | EngineError]
+"""A request that got its answer, or why it gets none."""
 
 
 class LocalSampler:
@@ -49,11 +59,16 @@ class LocalSampler:
         max_sequence_tokens: int,
         prefill_tokens: int = 1024,
         deterministic: bool = True,
+        attendance: Attendance | None = None,
     ) -> None:
-        """Serve `network`; the cache has `slots` rows and grows to `max_sequence_tokens`."""
+        """Serve `network`; the cache has `slots` rows and grows to `max_sequence_tokens`.
+
+        `attendance` is shared by samplers that serve the same episodes; None: there is no other.
+        """
         self._network = network
         self._codec = codec
         self._compute = compute
+        self._grammars = Grammars(codec)
         self._rows = Rows(
             network,
             num_rows=slots,
@@ -63,8 +78,8 @@ class LocalSampler:
         self._max_sequence_tokens = max_sequence_tokens
         self._deterministic = deterministic
         self._waiting: list[Request] = []
-        self._present: set[str] = set()
-        self._wake = asyncio.Event()
+        self.attendance = attendance or Attendance()
+        self.attendance.join(self)
         self._driver: asyncio.Task[None] | None = None
         self.version = 0
         """Of the weights; adapters that were updated by name have their own."""
@@ -82,8 +97,15 @@ class LocalSampler:
         session: str | None = None,
         adapter: str | None = None,
     ) -> Completion:
-        """See `spec.sampling.Sampler`. Raises `EngineError` for what this engine cannot sample."""
+        """See `spec.sampling.Sampler`.
+
+        Raises `EngineError` for what this engine cannot sample, `FormError` for what it cannot hold
+        an answer to.
+        """
         require_sampleable(prompt, sampling)
+        matcher = None
+        if sampling.form is not None:
+            matcher = await self._compute.run(self._grammars.matcher, sampling)
         if len(prompt.token_ids) >= self._max_sequence_tokens:
             return Completion(token_ids=(), logprobs=(), versions=(), stop_reason="context")
         request = Request(
@@ -94,6 +116,7 @@ class LocalSampler:
             self._network.route(adapter),
             asyncio.get_running_loop().create_future(),
             stream=stream_of(key),
+            matcher=matcher,
         )
         self._waiting.append(request)
         self._notify()
@@ -144,32 +167,37 @@ class LocalSampler:
         """Drop what is warm, as if the process had just started.
 
         What is computed next then depends on the weights alone, not on what was sampled before: a
-        run that goes on and one that is resumed here compute the same bits.
+        run that goes on and one that is resumed here compute the same bits. Samplers that serve the
+        same episodes forget as well.
         """
+        await self.attendance.forget()
+
+    async def forget_own(self) -> None:
+        """See `Attended`."""
         await self._compute.run(self._rows.table.forget)
 
     async def end_session(self, session: str) -> None:
         """Nothing to do: warm rows are reused or overwritten as room is needed."""
 
-    @contextlib.asynccontextmanager
-    async def presence(self, session: str) -> AsyncIterator[None]:
+    def presence(self, session: str) -> AbstractAsyncContextManager[None]:
         """Say that an episode is in play; in deterministic mode steps wait for its requests."""
-        self._present.add(session)
-        try:
-            yield
-        finally:
-            self._present.discard(session)
-            self._wake.set()
+        return self.attendance.presence(session)
+
+    def waiting_sessions(self) -> list[str | None]:
+        """See `Attended`."""
+        asking = [*self._waiting, *self._rows.active()]
+        return [request.session for request in asking if not request.future.done()]
 
     async def close(self) -> None:
         """Stop the driver; requests in flight are cancelled."""
+        self.attendance.leave(self)
         if self._driver is not None:
             self._driver.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._driver
 
     def _notify(self) -> None:
-        self._wake.set()
+        self.attendance.changed()
         if self._driver is None or self._driver.done():
             self._driver = asyncio.create_task(self._drive())
 
@@ -179,34 +207,29 @@ class LocalSampler:
             self._waiting.remove(request)
         if not request.future.done():
             request.future.cancel()
-        self._wake.set()
+        self.attendance.changed()
 
     async def _drive(self) -> None:
         while self._waiting or self._rows.table.num_active:
-            await self._quiescence()
+            if self._deterministic:
+                await self.attendance.turn(self)
             self._admit_order()
-            ended: list[tuple[Request, Completion]] = []
+            ended: list[Ended] = []
             try:
                 ended = await self._compute.run(self._step)
             except torch.OutOfMemoryError as error:
                 self._shrink(error)
             except Exception as error:  # noqa: BLE001 - boundary: the callers own the failure
                 self._fail(error)
-            for request, completion in ended:
-                if not request.future.done():
-                    request.future.set_result(completion)
+            for request, answer in ended:
+                if request.future.done():
+                    continue
+                if isinstance(answer, Completion):
+                    request.future.set_result(answer)
+                else:
+                    request.future.set_exception(answer)
+            self.attendance.changed()
             await asyncio.sleep(0)  # callers that were answered go on before the next step
-
-    async def _quiescence(self) -> None:
-        """In deterministic mode: wait until every episode in play waits for the sampler."""
-        while self._deterministic:
-            await asyncio.sleep(0)
-            asking = [*self._waiting, *self._rows.active()]
-            blocked = {request.session for request in asking if not request.future.done()}
-            if self._present <= blocked:
-                return
-            self._wake.clear()
-            await self._wake.wait()
 
     def _admit_order(self) -> None:
         if self._deterministic:
@@ -242,30 +265,47 @@ class LocalSampler:
     # Below: on the compute thread.
 
     @torch.inference_mode()
-    def _step(self) -> list[tuple[Request, Completion]]:
+    def _step(self) -> list[Ended]:
+        """Steps until something ends: after each hand-over, one thread waits for the other."""
         started = time.perf_counter()
         try:
-            return self._drawn()
+            for _ in range(1 if self._deterministic else STEPS_AT_ONCE):
+                ended = self._drawn()
+                if ended:
+                    break
+            return ended
         finally:
             self.statistics.busy_seconds += time.perf_counter() - started
 
-    def _drawn(self) -> list[tuple[Request, Completion]]:
-        """One token more for each request; those that ended by it."""
+    def _drawn(self) -> list[Ended]:
+        """One token more for each request; those that ended by it or could not be drawn for."""
         self._rows.drop_abandoned()
         self._rows.admit(self._waiting)
         self.statistics.prefilled_tokens = self._rows.prefilled_tokens
+        ended, wishes = self._wishes()
         requests = self._rows.active()
         if not requests:
-            return []
+            return ended
         logits = self._rows.next_logits()
         self.statistics.steps += 1
-        tokens, logprobs = draw(logits, [request.wish(self._codec) for request in requests])
-        ended = []
+        tokens, logprobs = draw(logits, [wishes[request] for request in requests])
+        done: list[Ended] = []
         for request, token, logprob in zip(requests, tokens, logprobs, strict=True):
             request.take(token, logprob, self._versions.get(request.adapter, self.version))
             reason = request.stop_reason(self._codec, self._max_sequence_tokens)
             if reason is not None:
-                ended.append((request, request.completion(reason)))
-        for request, _ in ended:
-            self._rows.retire(request)
-        return ended
+                done.append((request, request.completion(reason)))
+        self._rows.retire([request for request, _ in done])
+        return ended + done
+
+    def _wishes(self) -> tuple[list[Ended], dict[Request, Draw]]:
+        """What each request's next token is drawn by; forms that go no further end theirs alone."""
+        ended: list[Ended] = []
+        wishes: dict[Request, Draw] = {}
+        for request in self._rows.active():
+            try:
+                wishes[request] = request.wish(self._codec)
+            except EngineError as error:
+                ended.append((request, error))
+        self._rows.retire([request for request, _ in ended])
+        return ended, wishes

@@ -131,6 +131,8 @@ class SlotTable(Generic[R]):
 
     def _make_room(self, row: int, source: int) -> int:
         """Put the least useful warm row at `row`; where `source` went to."""
+        if row != source and not self.slots[row].tokens:
+            return source  # an empty row is as good as any, and needs no search
         warm = range(self.num_active, len(self.slots))
         victim = min(
             (other for other in warm if other != source or len(warm) == 1),

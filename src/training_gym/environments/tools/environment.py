@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, JsonValue, PrivateAttr
 
@@ -17,7 +17,7 @@ from training_gym.rewards.graders.submission import leave
 from training_gym.spec.code import CodeRef
 from training_gym.spec.environment import Context, Policy
 from training_gym.spec.episodes import Outcome
-from training_gym.spec.errors import SpecError
+from training_gym.spec.errors import SpecError, did_you_mean
 from training_gym.spec.sandboxes import Sandbox, SandboxSpec
 from training_gym.spec.settings import Settings
 from training_gym.spec.tasks import Task
@@ -41,7 +41,7 @@ class ToolEnvironment(Settings):
     """Answers after which the episode is truncated."""
     timeout_s: float = Field(30.0, gt=0)
     """Seconds one call may take, where `timeouts` does not name the tool."""
-    timeouts: dict[str, float] = {}
+    timeouts: dict[str, Annotated[float, Field(gt=0)]] = {}
     """Seconds by the tool's name."""
     max_result_chars: int = Field(8_000, ge=1)
     """A longer result is cut off, and the model is told how much is missing."""
@@ -107,6 +107,12 @@ class ToolEnvironment(Settings):
                 timeout_s = self.timeouts.get(tool.name, self.timeout_s)
                 found.append(Tool(tool, session.caller(tool.name), timeout_s))
         tools = {tool.spec.name: tool for tool in found}
+        unknown = next((name for name in self.timeouts if name not in tools), None)
+        if unknown is not None:
+            raise SpecError(
+                f"timeouts names a tool {unknown!r} that is not offered",
+                fix=did_you_mean(unknown, tools),
+            )
         if len(tools) < len(found):
             names = Counter(tool.spec.name for tool in found)
             twice = next(name for name, count in names.items() if count > 1)

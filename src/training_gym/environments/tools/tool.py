@@ -95,7 +95,8 @@ async def _result(call: ToolCall, tools: Mapping[str, Tool]) -> str:
         if limit.expired():
             raise Mistake(f"{call.name} took longer than {tool.timeout_s:g} s") from None
         raise Mistake(f"TimeoutError: {error}") from None
-    except Exception as error:  # noqa: BLE001 - boundary: the tool's own code; the model is told
+    # The boundary to the tool's own code, `sys.exit` included: the model is told.
+    except (Exception, SystemExit) as error:  # noqa: BLE001
         raise Mistake(f"{type(error).__name__}: {error}") from None
 
 

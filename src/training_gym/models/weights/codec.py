@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from training_gym.models.parsers.answer_grammar import Template, answer_grammar
 from training_gym.models.parsers.families import family_of
 from training_gym.models.weights.chat_template import ChatTemplate
 from training_gym.models.weights.quiet import quiet
 from training_gym.models.weights.template_messages import as_template_message, as_template_tool
 from training_gym.spec.errors import ModelError
+from training_gym.spec.forms import AnswerForm, Grammar
 from training_gym.spec.messages import Message, ToolCall, ToolSpec, assistant, user
 from training_gym.spec.text import TextCodec
 
@@ -148,6 +150,30 @@ class TokenizerCodec:
         return Message(
             role="assistant", content=parsed.content, reasoning=parsed.reasoning, tool_calls=calls
         )
+
+    def grammar(
+        self,
+        form: AnswerForm,
+        *,
+        after: Sequence[int] = (),
+        tools: Sequence[ToolSpec] = (),
+        raw: bool = False,
+    ) -> Grammar:
+        """See `spec.text.TextCodec`."""
+        # llguidance takes every added token in pointed brackets for a special one.
+        tokens = self._backend.get_added_tokens_decoder()
+        special = {
+            token.content: index
+            for index, token in tokens.items()
+            if token.special or (token.content[:1] == "<" and token.content[-1:] == ">")
+        }
+        template = Template(self._family, self._template, special)
+        end = self.decode(after[-_PROMPT_END:])
+        return answer_grammar(template, form, after=end, tools=tools, raw=raw)
+
+    def tokenizer_json(self) -> str:
+        """See `spec.text.TextCodec`."""
+        return str(self._backend.to_str())
 
     def _ids_of(self, texts: frozenset[str]) -> frozenset[int]:
         """The special tokens among `texts`."""

@@ -46,7 +46,7 @@ def write_demo_run(
             attempt.hang(STUCK_S)
             break
     _finish(run, shape, attempt, stuck=stuck_at is not None)
-    _watch(run, attempt.number, clock)
+    _watch(run, attempt, clock)
     write_vocabulary(run, player.vocabulary.texts, replace=True)
     return run
 
@@ -78,9 +78,11 @@ def follow_demo_run(
         _finish(run, shape, attempt, stuck=step < shape.steps)
 
 
-def _watch(run: RunDirectory, attempt: int, clock: Clock) -> None:
+def _watch(run: RunDirectory, attempt: DemoAttempt, clock: Clock) -> None:
     """Write the alerts that the job runner's watch would have raised, when it would have."""
-    writer = TimedWriter(run, "health", attempt, clock)
+    writer = TimedWriter(run, "health", attempt.number, clock)
+    clock.now = attempt.started_at
+    writer.write("events", {"kind": "health_started", "rules_off": []})
     for alert in replayed(run):
         clock.now = alert.updated_at
         counters = Counters(batch=alert.last_step)

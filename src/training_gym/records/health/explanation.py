@@ -76,7 +76,7 @@ def _ends(run: RunDirectory, before: int | None, after: int | None) -> Ends:
     if len(numbers) < 2:
         raise RecordsError(
             f"run {run.run_id} has {len(numbers)} steps with judged episodes: nothing to compare",
-            fix="wait for a few steps; supervised runs play no episodes",
+            fix=f"wait for a few steps, or see how it ended: training-gym runs show {run.run_id}",
         )
     size = min(max(int(WINDOW_SHARE * len(numbers)), 1), LONGEST_WINDOW)
     first = _around(numbers, before, size) if before is not None else numbers[:size]

@@ -6,6 +6,8 @@ import math
 import statistics
 from collections.abc import Sequence
 
+from training_gym.records.means import mean_of
+
 MAD_TO_DEVIATION = 1.4826
 """The median absolute deviation times this estimates a normal standard deviation."""
 
@@ -58,6 +60,9 @@ def slope_score(values: Sequence[float]) -> float:
     count = len(values)
     if count < 4:
         return 0.0
+    largest = max(map(abs, values))
+    if largest > 1e100:  # whose square no float holds; the score is the same at any scale
+        values = [value / largest for value in values]
     slope, level = statistics.linear_regression(range(count), values)
     rest = math.fsum((value - level - slope * at) ** 2 for at, value in enumerate(values))
     spread = (count**3 - count) / 12
@@ -69,4 +74,4 @@ def slope_score(values: Sequence[float]) -> float:
 
 def mean(values: Sequence[float]) -> float:
     """The arithmetic mean of at least one value."""
-    return math.fsum(values) / len(values)
+    return mean_of(values)

@@ -22,6 +22,7 @@ from training_gym.records.index.episode_values import (
 )
 from training_gym.records.index.places import Place, read_line, segment_name
 from training_gym.records.index.sampled import SidecarReader
+from training_gym.records.means import mean_of
 from training_gym.records.run_directory import RunDirectory
 from training_gym.records.tokens import load_trajectory, unpack
 from training_gym.records.vocabulary import read_vocabulary
@@ -148,7 +149,7 @@ def group_row(members: Sequence[EpisodeRow], asked: str) -> GroupRow:
         step=first.step,
         size=len(members),
         judged=len(rewards),
-        mean=math.fsum(rewards) / len(rewards) if rewards else None,
+        mean=mean_of(rewards) if rewards else None,
         low=min(rewards, default=None),
         high=max(rewards, default=None),
         equal=len(rewards) > 1 and max(rewards) - min(rewards) < _EQUAL,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sqlite3
 from collections.abc import Collection, Sequence
 from itertools import pairwise
@@ -12,6 +11,7 @@ from training_gym.records.index.decode import compact, number_or_none
 from training_gym.records.index.episode_heads import TRAIN, EpisodeHead, head_of
 from training_gym.records.index.sampled import SidecarReader
 from training_gym.records.index.schema import COMPONENT_COLUMNS
+from training_gym.records.means import deviation_of, mean_of
 from training_gym.records.run_directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -185,11 +185,8 @@ def _summary(
     count = len(judged)
     if not count:
         return len(rewards), 0, None, None, None, None
-    mean = math.fsum(judged) / count
-    deviation = None
-    if count > 1:
-        deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in judged) / (count - 1))
-    return len(rewards), count, min(judged), max(judged), mean, deviation
+    deviation = deviation_of(judged) if count > 1 else None
+    return len(rewards), count, min(judged), max(judged), mean_of(judged), deviation
 
 
 def _row(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import random
 import sqlite3
 from collections.abc import Mapping, Sequence
@@ -13,6 +12,7 @@ from training_gym.records.checkpoints import list_checkpoints
 from training_gym.records.index.record_reading import figure_of
 from training_gym.records.index.run_values import Figure
 from training_gym.records.index.stream_values import EvaluationRow, Flipped, FlippedTask
+from training_gym.records.means import mean_of
 from training_gym.records.run_directory import RunDirectory
 from training_gym.spec.errors import RecordsError
 
@@ -63,7 +63,7 @@ def paired(
     count = len(differences)
     if not count:
         return None
-    mean = math.fsum(differences) / count
+    mean = mean_of(differences)
     draw = random.Random(0)
     means = sorted(sum(draw.choices(differences, k=count)) / count for _ in range(RESAMPLES))
     low, high = means[int(0.025 * RESAMPLES)], means[int(0.975 * RESAMPLES) - 1]

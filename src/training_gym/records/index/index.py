@@ -34,6 +34,7 @@ from training_gym.records.index.episode_values import (
     Histogram,
     StepRow,
 )
+from training_gym.records.index.housing import index_folder
 from training_gym.records.index.overview import overview
 from training_gym.records.index.run_values import (
     ComparedRun,
@@ -60,7 +61,7 @@ from training_gym.records.index.stream_values import (
 from training_gym.records.index.tailing import bring_up_to_date
 from training_gym.records.run_directory import RunDirectory, existing_run
 from training_gym.spec.errors import RecordsError
-from training_gym.spec.home import cache_directory, runs_directory
+from training_gym.spec.home import runs_directory
 
 T = TypeVar("T")
 
@@ -82,8 +83,11 @@ class Index:
 
     @classmethod
     def default(cls) -> Index:
-        """Of `$TRAINING_GYM_HOME`: its runs, and `cache/index`."""
-        return cls(runs_directory(), cache_directory() / "index")
+        """Of `$TRAINING_GYM_HOME`: its runs, and `cache/index`.
+
+        Where nothing can be written there, as in somebody else's home, it goes with this process.
+        """
+        return cls(runs_directory(), index_folder())
 
     def close(self) -> None:
         """Close the databases; the index opens them again when asked."""
@@ -253,7 +257,13 @@ class Index:
         store = self._stores.of(self._run(run_id))
 
         def answer(connection: sqlite3.Connection) -> T:
-            bring_up_to_date(store.run, connection)
+            try:
+                bring_up_to_date(store.run, connection)
+            except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
+                raise RecordsError(
+                    f"{run_id} cannot be indexed: {type(error).__name__}: {error}",
+                    fix="other runs are not affected; see what wrote its records, or delete it",
+                ) from error
             connection.execute("BEGIN")
             try:
                 return question(connection)

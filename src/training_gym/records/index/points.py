@@ -8,6 +8,7 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 
 from training_gym.records.index.series_values import SeriesQuery
+from training_gym.records.means import mean_of
 
 Part = tuple[float, ...]
 
@@ -113,7 +114,7 @@ def _mean(part: Part) -> float:
     if math.isfinite(total):
         return total / len(part)
     finite = [value for value in part if math.isfinite(value)]
-    return math.fsum(finite) / len(finite) if finite else math.nan
+    return mean_of(finite) if finite else math.nan
 
 
 def _lowest(part: Part) -> float:

@@ -10,6 +10,8 @@ import math
 from array import array
 from collections.abc import Iterable, Sequence
 
+from training_gym.records.means import mean_of
+
 
 def rollups(data: Sequence[float]) -> tuple[array[float], array[float]]:
     """By 256 and by 16 of values whose number 256 divides."""
@@ -42,7 +44,7 @@ def rollup(data: Sequence[float], size: int) -> array[float]:
             finite = [value for value in numbers if math.isfinite(value)]
             low.append(min(numbers, default=math.nan))
             high.append(max(numbers, default=math.nan))
-            mean.append(math.fsum(finite) / len(finite) if finite else math.nan)
+            mean.append(mean_of(finite) if finite else math.nan)
     return low + high + mean
 
 

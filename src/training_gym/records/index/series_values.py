@@ -31,9 +31,9 @@ class SeriesQuery(Settings):
     names: tuple[str, ...] = Field(min_length=1, max_length=500)
     """Names, or patterns with `*` and `?`."""
     x: Axis = "batch"
-    start: float | None = None
+    start: float | None = Field(None, allow_inf_nan=False)
     """Only points with x >= start."""
-    stop: float | None = None
+    stop: float | None = Field(None, allow_inf_nan=False)
     """Only points with x <= stop."""
     max_points: int = Field(1500, ge=2, le=100_000)
     """For each curve."""

@@ -119,13 +119,19 @@ def _unreadable(documents: Documents) -> RunRow:
     )
 
 
+def _reason(run: RunDirectory, result: Mapping[str, Any]) -> str:
+    """Why the run ended; an attempt that began since has made the result void."""
+    void = max(run.attempts(), default=0) > int(result.get("attempts") or 0)
+    return "" if void else str(result.get("reason") or "")
+
+
 def _from_documents(documents: Documents) -> dict[str, Any]:
     run, manifest = documents.run, documents.manifest
     result = read_document_if_any(run.result_path) or {}
     recipe = manifest["run"]["recipe"] or {}
     created = float(manifest["created_at"])
     summary = verdicts.Summary(
-        status=documents.status, steps=result.get("steps") or 0, reason=result.get("reason", "")
+        status=documents.status, steps=result.get("steps") or 0, reason=_reason(run, result)
     )
     verdict = verdicts.verdict(summary, (), ())
     return {
@@ -186,7 +192,7 @@ def _from_index(
         status=documents.status,
         steps=step,
         rewards=_line(connection, run_id, name, 100_000) if name == REWARD[0] else (),
-        reason=(read_document_if_any(documents.run.result_path) or {}).get("reason", ""),
+        reason=_reason(documents.run, read_document_if_any(documents.run.result_path) or {}),
     )
     verdict = verdicts.verdict(
         summary,

@@ -33,7 +33,9 @@ def open_sink(name: str, run: SinkRun, project: str, folder: Path) -> Sink:
         RecordsError: There is no such sink, or its package is not installed.
     """
     if name not in SINKS:
-        raise RecordsError(f"no sink is called {name!r}", fix=did_you_mean(name, SINKS))
+        raise RecordsError(
+            f"no sink is called {name!r}", fix=did_you_mean(name, [*SINKS, "collector"])
+        )
     try:
         return SINKS[name](run, project, folder)
     except ImportError as error:

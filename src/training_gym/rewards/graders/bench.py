@@ -7,6 +7,8 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Literal
 
+from pydantic import Field
+
 from training_gym.rewards.graders.verdict import Verdict, not_judged
 from training_gym.sandboxes import registry
 from training_gym.sandboxes.pool import Lease, SandboxPool
@@ -30,7 +32,7 @@ class BenchSettings(Settings):
     """A sandbox provider's name."""
     image: Image = HostImage()
     resources: Resources = Resources()
-    concurrency: int = 8
+    concurrency: int = Field(8, ge=1)
     """Submissions judged at once; a submission may take several sandboxes."""
 
 

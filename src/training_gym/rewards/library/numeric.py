@@ -28,9 +28,9 @@ _NUMBER = re.compile(
 class NumericMatch(Settings):
     """1 if the last number in the completion is the answer within a tolerance, else 0."""
 
-    tolerance: float = Field(1e-6, ge=0)
+    tolerance: float = Field(1e-6, ge=0, allow_inf_nan=False)
     """Largest absolute difference."""
-    relative_tolerance: float = Field(0.0, ge=0)
+    relative_tolerance: float = Field(0.0, ge=0, allow_inf_nan=False)
     """Largest difference as a share of the answer."""
     after: str | None = None
     """Look only behind the last occurrence of this text, such as `Answer:`."""

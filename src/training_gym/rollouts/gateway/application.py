@@ -152,7 +152,10 @@ class Application:
             text = f"{error.message}: {error.fix}"
         else:
             text = f"the gateway failed: {type(error).__name__}"
-        await connection.send_json(status, error_body(text, code, param, status, dialect), headers)
+        body = error_body(text, code, param, status, dialect)
+        if dialect is not None and dialect.named_errors:
+            body["request_id"] = connection.id
+        await connection.send_json(status, body, headers)
 
 
 _SERVERS_FAULT = frozenset((10, 11, 12, 13))

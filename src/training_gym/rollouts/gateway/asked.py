@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -13,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from training_gym.rollouts.gateway.refusals import Refused
 from training_gym.rollouts.policy import Sample
 from training_gym.spec.errors import did_you_mean
+from training_gym.spec.forms import AnswerForm
 from training_gym.spec.messages import Message, ToolSpec
 from training_gym.spec.sampling import Sampling
 
@@ -62,6 +64,10 @@ class Asked:
     with_usage: bool = False
     """Whether a stream of OpenAI's ends with the usage."""
     with_logprobs: bool = False
+    form: AnswerForm | None = None
+    """What the answer has to be; None: whatever the policy says."""
+    form_asked_by: str = ""
+    """The parameter that asks for a form."""
     shown: Mapping[str, Any] | None = None
     """What the dialect shows again in its answer."""
 
@@ -161,6 +167,17 @@ def finish_of(sample: Sample) -> str:
     if sample.completion.stop_reason in ("length", "context"):
         return "length"
     return "tool_calls" if sample.message.tool_calls else "stop"
+
+
+def reasoning_tokens(sample: Sample) -> int:
+    """Sampled tokens up to the end of the reasoning."""
+    reasoning = sample.message.reasoning
+    if not reasoning:
+        return 0
+    ids = sample.completion.token_ids
+    return bisect_left(
+        range(len(ids)), True, key=lambda count: reasoning in sample.decode(ids[:count])
+    )
 
 
 def pieces(text: str) -> Iterator[str]:

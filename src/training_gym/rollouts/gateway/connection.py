@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
+import secrets
 import types
 from collections.abc import Callable, Coroutine, Generator, Mapping, MutableMapping
 from importlib import import_module
@@ -21,6 +23,8 @@ _fast_dumps: Callable[[Any], bytes] | None = (
     import_module("orjson").dumps if find_spec("orjson") else None
 )
 """Writes what `json` writes, several times as fast; refuses large integers and surrogates."""
+
+_NUMBERS = itertools.count(secrets.randbits(40))
 
 LISTEN_AFTER_S = 0.02
 """An answer that is there sooner needs no listener for a client that goes away meanwhile."""
@@ -39,6 +43,8 @@ class Connection:
         self._receive = receive
         self._send = send
         self._limits = limits
+        self.id = f"req_{next(_NUMBERS):012x}"
+        """Tells requests apart in answers and their headers."""
         self.gone = False
         self.started = False
 
@@ -161,7 +167,8 @@ class Connection:
     async def _start(
         self, status: int, kind: bytes, headers: Mapping[str, str], length: int | None
     ) -> None:
-        pairs = [(b"content-type", kind)]
+        own = self.id.encode()
+        pairs = [(b"content-type", kind), (b"x-request-id", own), (b"request-id", own)]
         if length is not None:
             pairs.append((b"content-length", str(length).encode()))
         pairs += [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]

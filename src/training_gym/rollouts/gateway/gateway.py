@@ -155,6 +155,7 @@ class Gateway:
             ws="none",
             server_header=False,
             date_header=False,
+            proxy_headers=False,  # nobody asks where a request comes from
             backlog=BACKLOG,
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=STOP_S,  # type: ignore[arg-type, unused-ignore]

@@ -13,6 +13,7 @@ from training_gym.rollouts.gateway.limits import GatewayLimits
 from training_gym.rollouts.gateway.refusals import Refused, over
 from training_gym.rollouts.policy import Sample, SamplingPolicy
 from training_gym.spec.episodes import Score
+from training_gym.spec.errors import FormError
 from training_gym.spec.messages import Message
 from training_gym.spec.sampling import Sampling
 
@@ -91,6 +92,8 @@ class GatewaySession:
     repeats: int = 0
     """Of these, retries that were answered from memory."""
     _exchanges: OrderedDict[str, Exchange] = field(default_factory=OrderedDict)
+    _latest: dict[bytes, Exchange] = field(default_factory=dict)
+    """Of these, the last one for each body."""
     _conversations: OrderedDict[str, tuple[Message, ...]] = field(default_factory=OrderedDict)
     _count: int = 0
     _under_way: int = 0
@@ -143,7 +146,7 @@ class GatewaySession:
         self._under_way += 1
         task.add_done_callback(self._done)
         made = Exchange(digest, answer_id, task)
-        self._exchanges[key or answer_id] = made
+        self._exchanges[key or answer_id] = self._latest[digest] = made
         self._drop_old()
         return made
 
@@ -185,15 +188,16 @@ class GatewaySession:
                     code="idempotency_key_reused",
                 )
             return None if _failed(found) else found
-        for found in reversed(self._exchanges.values()):
-            if found.digest != digest or _failed(found):
-                continue
-            abandoned = not found.delivered and found.listeners == 0
-            return found if retry or abandoned else None
-        return None
+        latest = self._latest.get(digest)
+        if latest is None or _failed(latest):
+            return None
+        abandoned = not latest.delivered and latest.listeners == 0
+        return latest if retry or abandoned else None
 
     async def _sample(self, asked: Asked, answer_id: str) -> list[Sample]:
         sampling = asked.draw.over(self.sampling, pinned=self.pinned)
+        if asked.form is not None:
+            sampling = sampling.changed(form=asked.form)
         seed = asked.draw.seed
         async with self.turnstile:
             try:
@@ -203,7 +207,7 @@ class GatewaySession:
                     seeds = (None if seed is None else seed + n for n in range(asked.count))
                     draws = (self._draw(asked, sampling, each) for each in seeds)
                     samples = list(await asyncio.gather(*draws))
-            except asyncio.CancelledError:
+            except (asyncio.CancelledError, Refused):
                 raise
             except Exception as error:
                 self.failure = error
@@ -220,14 +224,22 @@ class GatewaySession:
         return samples
 
     async def _draw(self, asked: Asked, sampling: Sampling, seed: int | None) -> Sample:
-        return await self.policy.sample(
-            asked.prompt,
-            tools=asked.tools,
-            sampling=sampling,
-            cut_stop_text=True,
-            delivered=False,
-            seed=seed,
-        )
+        try:
+            return await self.policy.sample(
+                asked.prompt,
+                tools=asked.tools,
+                sampling=sampling,
+                cut_stop_text=True,
+                delivered=False,
+                seed=seed,
+            )
+        except FormError as error:
+            raise Refused(
+                error.message,
+                fix=error.fix,
+                code="unsupported_value",
+                param=asked.form_asked_by or None,
+            ) from error
 
     def _done(self, task: asyncio.Task[list[Sample]]) -> None:
         self._under_way -= 1
@@ -240,7 +252,9 @@ class GatewaySession:
             return
         done = [name for name, e in self._exchanges.items() if e.delivered or _failed(e)]
         for name in done[: max(len(self._exchanges) - self.limits.kept_answers, 0)]:
-            del self._exchanges[name]
+            old = self._exchanges.pop(name)
+            if self._latest.get(old.digest) is old:
+                del self._latest[old.digest]
 
 
 def new_key() -> str:

@@ -220,6 +220,13 @@ def test_it_travels_as_source():
     assert again.model_dump() == environment.model_dump()
 
 
+def test_a_time_limit_for_a_tool_that_is_not_offered_is_refused():
+    with pytest.raises(SpecError, match="a tool 'ad' that is not offered"):
+        play(ToolEnvironment(tools=[add], timeouts={"ad": 1.0}), "5")
+    with pytest.raises(SpecError, match="timeouts"):
+        ToolEnvironment(tools=[add], timeouts={"add": 0})
+
+
 def test_two_tools_of_one_name_are_refused():
     with pytest.raises(SpecError, match="two tools are called 'add'"):
         play(ToolEnvironment(tools=[add, add]), "5")

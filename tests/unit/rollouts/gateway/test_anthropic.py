@@ -117,7 +117,7 @@ def test_limits_of_length_and_stop_texts_are_told(serve, play, codec):
     ("extra", "param"),
     [
         ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, "thinking"),
-        ({"tool_choice": {"type": "any"}}, "tool_choice"),
+        ({"container": "c1"}, "container"),
         ({"extra_body": {"no_such": 1}}, "no_such"),
     ],
 )

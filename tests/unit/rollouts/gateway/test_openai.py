@@ -171,8 +171,8 @@ def served_completion(ids):
     [
         ({"frequency_penalty": 0.5}, "frequency_penalty"),
         ({"logit_bias": {"1": 5}}, "logit_bias"),
-        ({"response_format": {"type": "json_object"}}, "response_format"),
-        ({"tool_choice": "required", "tools": [TOOL]}, "tool_choice"),
+        ({"functions": [{"name": "add"}]}, "functions"),
+        ({"tool_choice": "required"}, "tool_choice"),
         ({"logprobs": True, "top_logprobs": 3}, "top_logprobs"),
         ({"extra_body": {"no_such": 1}}, "no_such"),
     ],

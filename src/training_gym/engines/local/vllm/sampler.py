@@ -18,7 +18,7 @@ from training_gym.engines.local.drawing import SamplerStatistics, require_sample
 from training_gym.engines.local.draws import stream_of
 from training_gym.engines.local.network import Network
 from training_gym.engines.local.vllm.weights import plain_weights
-from training_gym.spec.errors import EngineError
+from training_gym.spec.errors import EngineError, FormError
 from training_gym.spec.sampling import Completion, Prompt, SampleKey, Sampling, WeightUpdate
 from training_gym.spec.text import TextCodec
 
@@ -76,6 +76,11 @@ class VllmSampler:
     ) -> Completion:
         """See `spec.sampling.Sampler`. Raises `EngineError` for what cannot be sampled here."""
         require_sampleable(prompt, sampling)
+        if sampling.form is not None:
+            raise FormError(
+                "vLLM in this process holds no answer to a form",
+                fix="leave engine.sampler out, or leave the form of answers open",
+            )
         if adapter not in (None, self._network.own_adapter):
             raise EngineError(
                 f"vLLM samples what is trained here, and {adapter!r} is not",

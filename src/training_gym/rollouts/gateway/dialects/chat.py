@@ -15,13 +15,26 @@ from training_gym.rollouts.gateway.asked import (
     Event,
     Remembered,
     finish_of,
-    pieces,
     read_body,
+    reasoning_tokens,
     token_entries,
+)
+from training_gym.rollouts.gateway.dialects.chat_messages import (
+    ChatMessage,
+    deltas_of,
+    message_json,
+)
+from training_gym.rollouts.gateway.dialects.forms import (
+    Choice,
+    NamedFormat,
+    Names,
+    ObjectFormat,
+    TextFormat,
+    answer_form,
 )
 from training_gym.rollouts.gateway.refusals import Refused
 from training_gym.rollouts.policy import Sample
-from training_gym.spec.messages import Message, Role, ToolCall, ToolSpec
+from training_gym.spec.messages import ToolSpec
 
 NEUTRAL: dict[str, Sequence[Any]] = {
     "frequency_penalty": (0,),
@@ -29,10 +42,7 @@ NEUTRAL: dict[str, Sequence[Any]] = {
     "repetition_penalty": (1,),
     "min_p": (0,),
     "logit_bias": ({},),
-    "response_format": ({"type": "text"},),
     "top_logprobs": (0,),
-    "tool_choice": ("auto",),
-    "parallel_tool_calls": (True,),
     "reasoning_effort": (),
     "store": (False,),
     "service_tier": ("auto", "default"),
@@ -43,65 +53,7 @@ NEUTRAL: dict[str, Sequence[Any]] = {
 }
 
 
-class Text(Body):
-    """A piece of text, with what some clients write about caching."""
-
-    type: Literal["text"]
-    text: str
-    cache_control: JsonValue = None
-
-
-Content = str | list[Text] | None
-
-
-class Function(Body):
-    """What a call names."""
-
-    name: str
-    arguments: str
-
-
-class Call(Body):
-    """A call as it was given to the client."""
-
-    id: str
-    type: Literal["function"] = "function"
-    function: Function
-    index: int | None = None
-
-
-class ChatMessage(Body):
-    """One message; the fields of all roles."""
-
-    role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: Content = None
-    name: str | None = None
-    reasoning_content: str | None = None
-    reasoning: str | None = None
-    tool_calls: list[Call] | None = None
-    tool_call_id: str | None = None
-    refusal: None = None
-    audio: None = None
-    function_call: None = None
-    annotations: list[None] | None = None
-
-    def message(self) -> Message:
-        """The same as ours."""
-        role: Role = "system" if self.role == "developer" else self.role
-        if role == "tool" and self.tool_call_id is None:
-            raise Refused("a tool message without tool_call_id", fix="say which call it answers")
-        calls = tuple(
-            ToolCall(id=call.id, name=call.function.name, arguments=call.function.arguments)
-            for call in self.tool_calls or ()
-        )
-        return Message(
-            role=role,
-            content=text_of(self.content),
-            reasoning=self.reasoning_content or self.reasoning or None,
-            tool_calls=calls,
-            tool_call_id=self.tool_call_id,
-            name=self.name,
-        )
+_NAMES = Names(schema="response_format")
 
 
 class FunctionSpec(Body):
@@ -120,6 +72,19 @@ class Tool(Body):
     function: FunctionSpec
 
 
+class NamedFunction(Body):
+    """The name of a tool."""
+
+    name: str
+
+
+class NamedTool(Body):
+    """The one tool that is to be called."""
+
+    type: Literal["function"]
+    function: NamedFunction
+
+
 class StreamOptions(Body):
     """What a stream tells besides."""
 
@@ -133,6 +98,11 @@ class ChatRequest(Body):
     model: str
     messages: Annotated[list[ChatMessage], Field(min_length=1)]
     tools: list[Tool] = []
+    tool_choice: Literal["auto", "none", "required"] | NamedTool = "auto"
+    parallel_tool_calls: bool = True
+    response_format: (
+        Annotated[TextFormat | ObjectFormat | NamedFormat, Field(discriminator="type")] | None
+    ) = None
     temperature: Annotated[float, Field(ge=0, le=2, allow_inf_nan=False)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     top_k: Annotated[int, Field(ge=-1)] | None = None
@@ -150,6 +120,13 @@ class ChatRequest(Body):
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
 
+    @property
+    def choice(self) -> Choice:
+        """Whether tools are to be called."""
+        if isinstance(self.tool_choice, NamedTool):
+            return Choice("required", self.tool_choice.function.name, self.parallel_tool_calls)
+        return Choice(self.tool_choice, parallel=self.parallel_tool_calls)
+
 
 class Chat:
     """Implements `Dialect`."""
@@ -164,7 +141,13 @@ class Chat:
             tool_of(t.function.name, t.function.description, t.function.parameters)
             for t in asked.tools
         ]
-        refuse_strict((tool.function.strict for tool in asked.tools), tolerated)
+        held = "strict" not in tolerated
+        form, asked_by = answer_form(
+            _NAMES,
+            schema=asked.response_format.wanted if asked.response_format else None,
+            choice=asked.choice,
+            offered={t.function.name: held and bool(t.function.strict) for t in asked.tools},
+        )
         return Asked(
             prompt=tuple(message.message() for message in asked.messages),
             model=asked.model,
@@ -182,6 +165,8 @@ class Chat:
             stream=asked.stream,
             with_usage=asked.stream_options.include_usage,
             with_logprobs=asked.logprobs,
+            form=form,
+            form_asked_by=asked_by,
         )
 
     def answer(self, asked: Asked, samples: Sequence[Sample], answer_id: str) -> dict[str, Any]:
@@ -189,7 +174,7 @@ class Chat:
         choices = [
             {
                 "index": index,
-                "message": _message(sample.message),
+                "message": message_json(sample.message),
                 "finish_reason": finish_of(sample),
                 "logprobs": _logprobs(sample) if asked.with_logprobs else None,
             }
@@ -203,6 +188,8 @@ class Chat:
         created = int(time.time())
         head = {"id": answer_id, "object": "chat.completion.chunk", "created": created}
         head["model"] = asked.model
+        if asked.with_usage:
+            head["usage"] = None  # until the last
 
         def chunk(index: int, delta: dict[str, Any], **more: Any) -> Event:
             choice = {"index": index, "delta": delta, "finish_reason": None, "logprobs": None}
@@ -212,7 +199,7 @@ class Chat:
             opening: dict[str, Any] = {"role": "assistant", "content": ""}
             logprobs = _logprobs(sample) if asked.with_logprobs else None
             yield chunk(index, opening, logprobs=logprobs)
-            for delta in _deltas(sample.message):
+            for delta in deltas_of(sample.message):
                 yield chunk(index, delta)
             yield chunk(index, {}, finish_reason=finish_of(sample))
         if asked.with_usage:
@@ -220,27 +207,9 @@ class Chat:
         yield None, "[DONE]"
 
 
-def text_of(content: Content) -> str:
-    """The text of a content, in whichever form it came."""
-    if content is None or isinstance(content, str):
-        return content or ""
-    return "".join(part.text for part in content)
-
-
 def tool_of(name: str, description: str | None, schema: dict[str, JsonValue] | None) -> ToolSpec:
     """A tool as ours."""
     return ToolSpec(name=name, description=description or "", parameters=schema or {})
-
-
-def refuse_strict(given: Any, tolerated: frozenset[str]) -> None:
-    """Raise `Refused` where a tool's arguments would have to follow its schema."""
-    if any(given) and "strict" not in tolerated:
-        raise Refused(
-            "a tool has strict=true, and this sampler cannot hold an answer to a schema",
-            fix="set strict=false, or let the session tolerate 'strict'",
-            code="unsupported_parameter",
-            param="tools.strict",
-        )
 
 
 def stops_of(stop: str | list[str] | None) -> tuple[str, ...]:
@@ -261,35 +230,8 @@ def usage_of(samples: Sequence[Sample]) -> dict[str, Any]:
         "completion_tokens": drawn,
         "total_tokens": prompt + drawn,
         "prompt_tokens_details": {"cached_tokens": cached},
+        "completion_tokens_details": {"reasoning_tokens": sum(map(reasoning_tokens, samples))},
     }
-
-
-def _message(message: Message) -> dict[str, Any]:
-    found: dict[str, Any] = {"role": "assistant", "content": message.text}
-    if message.reasoning is not None:
-        found["reasoning_content"] = message.reasoning
-    if message.tool_calls:
-        found["content"] = message.text or None
-        found["tool_calls"] = [_call(call) for call in message.tool_calls]
-    return found
-
-
-def _call(call: ToolCall) -> dict[str, Any]:
-    function = {"name": call.name, "arguments": call.arguments}
-    return {"id": call.id, "type": "function", "function": function}
-
-
-def _deltas(message: Message) -> Iterator[dict[str, Any]]:
-    for piece in pieces(message.reasoning or ""):
-        yield {"reasoning_content": piece}
-    for piece in pieces(message.text):
-        yield {"content": piece}
-    for index, call in enumerate(message.tool_calls):
-        opening = {**_call(call), "index": index}
-        opening["function"] = {"name": call.name, "arguments": ""}
-        yield {"tool_calls": [opening]}
-        for piece in pieces(call.arguments):
-            yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
 
 
 def _logprobs(sample: Sample) -> dict[str, Any]:

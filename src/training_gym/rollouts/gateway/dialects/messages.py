@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
 
@@ -15,85 +14,33 @@ from training_gym.rollouts.gateway.asked import (
     Event,
     Remembered,
     finish_of,
-    pieces,
     read_body,
 )
 from training_gym.rollouts.gateway.dialects.chat import stops_of, tool_of
+from training_gym.rollouts.gateway.dialects.forms import Choice, Names, SchemaFormat, answer_form
+from training_gym.rollouts.gateway.dialects.message_blocks import (
+    Block,
+    TextBlock,
+    Turn,
+    blocks_of,
+    messages_of,
+    streamed,
+    text_of,
+)
 from training_gym.rollouts.gateway.refusals import Refused
 from training_gym.rollouts.policy import Sample
-from training_gym.spec.messages import Message, ToolCall, ToolSpec
-
-RAW = "raw_arguments"
-"""Name under which arguments that are no JSON object go to the client, as the model wrote them."""
+from training_gym.spec.messages import Message, ToolSpec
 
 NEUTRAL: dict[str, Sequence[Any]] = {
     "thinking": ({"type": "disabled"},),
-    "tool_choice": ({"type": "auto"}, {"type": "auto", "disable_parallel_tool_use": False}),
     "service_tier": ("auto", "standard_only"),
     "container": (),
     "mcp_servers": ([],),
     "context_management": (),
-    "output_config": ({},),
 }
 
 
-class Block(Body):
-    """What blocks have in common; caching changes no answer."""
-
-    cache_control: JsonValue = None
-
-
-class TextBlock(Block):
-    """A piece of text."""
-
-    type: Literal["text"]
-    text: str
-    citations: None = None
-
-
-class ThinkingBlock(Block):
-    """Reasoning as it was given to the client; the signature is ours and empty."""
-
-    type: Literal["thinking"]
-    thinking: str
-    signature: str = ""
-
-
-class ToolUse(Block):
-    """A call as it was given to the client."""
-
-    type: Literal["tool_use"]
-    id: str
-    name: str
-    input: dict[str, JsonValue]
-    caller: JsonValue = None
-
-
-class ToolResult(Block):
-    """A tool's answer. Chat templates know no flag for errors, so the text says it."""
-
-    type: Literal["tool_result"]
-    tool_use_id: str
-    content: str | list[TextBlock] = ""
-    is_error: bool | None = None
-
-    @property
-    def text(self) -> str:
-        """The answer as a template takes it: an error begins with the word."""
-        text = _text(self.content)
-        if not self.is_error or text.lstrip().lower().startswith("error"):
-            return text
-        return f"Error: {text}" if text else "Error"
-
-
-AnyBlock = Annotated[TextBlock | ThinkingBlock | ToolUse | ToolResult, Field(discriminator="type")]
-
-
-class Turn(Body):
-    """What one side said."""
-
-    role: Literal["user", "assistant", "system"]
-    content: str | list[AnyBlock]
+_NAMES = Names(schema="output_config.format", parallel="tool_choice.disable_parallel_tool_use")
 
 
 class Tool(Block):
@@ -103,6 +50,37 @@ class Tool(Block):
     name: str
     description: str | None = None
     input_schema: dict[str, JsonValue]
+    strict: bool | None = None
+
+
+class ToolChoice(Body):
+    """Whether tools are to be called."""
+
+    type: Literal["auto", "any", "tool", "none"]
+    name: str | None = None
+    disable_parallel_tool_use: bool = False
+
+    @property
+    def wanted(self) -> Choice:
+        """The same in no dialect; raises `Refused` for a name where none belongs."""
+        if (self.type == "tool") != (self.name is not None):
+            raise Refused(
+                f"a tool_choice of type {self.type} "
+                + ("with" if self.name else "without")
+                + " a name",
+                fix='name a tool with {"type": "tool", "name": …}',
+                param="tool_choice",
+            )
+        mode: Literal["auto", "none", "required"] = "required"
+        if self.type in ("auto", "none"):
+            mode = "auto" if self.type == "auto" else "none"
+        return Choice(mode, self.name, not self.disable_parallel_tool_use)
+
+
+class OutputConfig(Body):
+    """How the answer is to be."""
+
+    format: SchemaFormat | None = None
 
 
 class Metadata(Body):
@@ -118,13 +96,15 @@ class CountRequest(Body):
     messages: Annotated[list[Turn], Field(min_length=1)]
     system: str | list[TextBlock] = ""
     tools: list[Tool] = []
+    tool_choice: ToolChoice = ToolChoice(type="auto")
+    output_config: OutputConfig = OutputConfig()
 
     @property
     def prompt(self) -> tuple[Message, ...]:
         """The conversation as ours."""
-        found = [Message(role="system", content=_text(self.system))] if self.system else []
+        found = [Message(role="system", content=text_of(self.system))] if self.system else []
         for turn in self.messages:
-            found += _assistant(turn) if turn.role == "assistant" else _others(turn)
+            found += messages_of(turn)
         return tuple(found)
 
     @property
@@ -154,6 +134,13 @@ class Messages:
     def read(self, body: Any, tolerated: frozenset[str], memory: Remembered) -> Asked:
         """See `Dialect`."""
         asked = read_body(MessagesRequest, body, neutral=NEUTRAL, tolerated=tolerated)
+        held = "strict" not in tolerated
+        form, asked_by = answer_form(
+            _NAMES,
+            schema=asked.output_config.format.wanted if asked.output_config.format else None,
+            choice=asked.tool_choice.wanted,
+            offered={tool.name: held and bool(tool.strict) for tool in asked.tools},
+        )
         return Asked(
             prompt=asked.prompt,
             model=asked.model,
@@ -166,6 +153,8 @@ class Messages:
             ),
             tools=asked.offered,
             stream=asked.stream,
+            form=form,
+            form_asked_by=asked_by,
         )
 
     def read_count(self, body: Any, tolerated: frozenset[str]) -> CountRequest:
@@ -180,7 +169,7 @@ class Messages:
             "type": "message",
             "role": "assistant",
             "model": asked.model,
-            "content": _blocks(sample.message),
+            "content": blocks_of(sample.message),
             "stop_reason": _stop_reason(sample),
             "stop_sequence": sample.stop_text,
             "usage": _usage(sample),
@@ -194,7 +183,7 @@ class Messages:
         opening["usage"] = {**usage, "output_tokens": 0}
         yield _event("message_start", message=opening)
         for index, block in enumerate(whole["content"]):
-            empty, deltas = _streamed(block)
+            empty, deltas = streamed(block)
             yield _event("content_block_start", index=index, content_block=empty)
             for delta in deltas:
                 yield _event("content_block_delta", index=index, delta=delta)
@@ -206,88 +195,6 @@ class Messages:
 
 def _event(kind: str, **fields: Any) -> Event:
     return kind, {"type": kind, **fields}
-
-
-def _text(content: str | Sequence[TextBlock]) -> str:
-    return content if isinstance(content, str) else "".join(block.text for block in content)
-
-
-def _assistant(turn: Turn) -> list[Message]:
-    if isinstance(turn.content, str):
-        return [Message(role="assistant", content=turn.content)]
-    texts: list[str] = []
-    thoughts: list[str] = []
-    calls: list[ToolCall] = []
-    for block in turn.content:
-        if isinstance(block, TextBlock):
-            texts.append(block.text)
-        elif isinstance(block, ThinkingBlock):
-            thoughts.append(block.thinking)
-        elif isinstance(block, ToolUse):
-            calls.append(ToolCall(id=block.id, name=block.name, arguments=_written(block.input)))
-        else:
-            raise Refused("an assistant message with a tool_result", fix="that is the user's")
-    reasoning = "".join(thoughts) or None
-    return [
-        Message(
-            role="assistant", content="".join(texts), reasoning=reasoning, tool_calls=tuple(calls)
-        )
-    ]
-
-
-def _others(turn: Turn) -> list[Message]:
-    """Tool results are messages of their own here, in front of what is said besides."""
-    role: Literal["user", "system"] = "system" if turn.role == "system" else "user"
-    if isinstance(turn.content, str):
-        return [Message(role=role, content=turn.content)]
-    found: list[Message] = []
-    texts: list[TextBlock] = []
-    for block in turn.content:
-        if isinstance(block, ToolResult):
-            result = Message(role="tool", content=block.text, tool_call_id=block.tool_use_id)
-            found.append(result)
-        elif isinstance(block, TextBlock):
-            texts.append(block)
-        else:
-            raise Refused(f"a {turn.role} message with {block.type}", fix="that is the assistant's")
-    return [*found, Message(role=role, content=_text(texts))] if texts else found
-
-
-def _written(value: dict[str, JsonValue]) -> str:
-    if list(value) == [RAW] and isinstance(value[RAW], str):
-        return str(value[RAW])
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _input(arguments: str) -> dict[str, Any]:
-    try:
-        value = json.loads(arguments)
-    except (ValueError, RecursionError):
-        value = None
-    return value if isinstance(value, dict) else {RAW: arguments}
-
-
-def _blocks(message: Message) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    if message.reasoning:
-        found.append({"type": "thinking", "thinking": message.reasoning, "signature": ""})
-    if message.text or not message.tool_calls:
-        found.append({"type": "text", "text": message.text, "citations": None})
-    for call in message.tool_calls:
-        use = {"type": "tool_use", "id": call.id, "name": call.name}
-        found.append({**use, "input": _input(call.arguments)})
-    return found
-
-
-def _streamed(block: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """A block as it opens, and what follows."""
-    if block["type"] == "tool_use":
-        text = json.dumps(block["input"], ensure_ascii=False)
-        deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in pieces(text)]
-        return {**block, "input": {}}, deltas
-    kind = "thinking" if block["type"] == "thinking" else "text"
-    deltas = [{"type": f"{kind}_delta", kind: piece} for piece in pieces(block[kind])]
-    return {**block, kind: ""}, deltas
 
 
 def _stop_reason(sample: Sample) -> str:

@@ -18,21 +18,28 @@ from training_gym.rollouts.gateway.asked import (
     finish_of,
     pieces,
     read_body,
+    reasoning_tokens,
     token_entries,
 )
-from training_gym.rollouts.gateway.dialects.chat import refuse_strict, tool_of
+from training_gym.rollouts.gateway.dialects.chat import tool_of
+from training_gym.rollouts.gateway.dialects.forms import (
+    Choice,
+    Names,
+    ObjectFormat,
+    SchemaFormat,
+    TextFormat,
+    answer_form,
+)
 from training_gym.rollouts.gateway.dialects.response_items import Item, items_of, messages_of
 from training_gym.rollouts.policy import Sample
 from training_gym.spec.messages import Message
 
+_NAMES = Names(schema="text.format")
 _LOGPROBS = "message.output_text.logprobs"
 
 NEUTRAL: dict[str, Sequence[Any]] = {
-    "tool_choice": ("auto",),
-    "parallel_tool_calls": (True,),
     "top_logprobs": (0,),
     "truncation": ("disabled",),
-    "text": ({"format": {"type": "text"}}, {}),
     "reasoning": ({}, {"effort": None}),
     "background": (False,),
     "service_tier": ("auto", "default"),
@@ -52,6 +59,22 @@ class Tool(Body):
     strict: bool | None = None
 
 
+class NamedTool(Body):
+    """The one tool that is to be called."""
+
+    type: Literal["function"]
+    name: str
+
+
+class TextSettings(Body):
+    """How the answer's text is to be."""
+
+    format: Annotated[TextFormat | ObjectFormat | SchemaFormat, Field(discriminator="type")] = (
+        TextFormat(type="text")
+    )
+    verbosity: Literal["medium"] | None = None
+
+
 class ResponsesRequest(Body):
     """What is understood of a request."""
 
@@ -60,6 +83,9 @@ class ResponsesRequest(Body):
     instructions: str = ""
     previous_response_id: str | None = None
     tools: list[Tool] = []
+    tool_choice: Literal["auto", "none", "required"] | NamedTool = "auto"
+    parallel_tool_calls: bool = True
+    text: TextSettings = TextSettings()
     temperature: Annotated[float, Field(ge=0, le=2, allow_inf_nan=False)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     max_output_tokens: Annotated[int, Field(ge=1)] | None = None
@@ -72,6 +98,13 @@ class ResponsesRequest(Body):
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
 
+    @property
+    def choice(self) -> Choice:
+        """Whether tools are to be called."""
+        if isinstance(self.tool_choice, NamedTool):
+            return Choice("required", self.tool_choice.name, self.parallel_tool_calls)
+        return Choice(self.tool_choice, parallel=self.parallel_tool_calls)
+
 
 class Responses:
     """Implements `Dialect`."""
@@ -82,7 +115,13 @@ class Responses:
     def read(self, body: Any, tolerated: frozenset[str], memory: Remembered) -> Asked:
         """See `Dialect`."""
         asked = read_body(ResponsesRequest, body, neutral=NEUTRAL, tolerated=tolerated)
-        refuse_strict((tool.strict for tool in asked.tools), tolerated)
+        held = "strict" not in tolerated
+        form, asked_by = answer_form(
+            _NAMES,
+            schema=asked.text.format.wanted,
+            choice=asked.choice,
+            offered={tool.name: held and bool(tool.strict) for tool in asked.tools},
+        )
         before: list[Message] = []
         if asked.previous_response_id is not None:
             before = [m for m in memory.recall(asked.previous_response_id) if m.role != "system"]
@@ -103,6 +142,8 @@ class Responses:
             tools=tuple(tool_of(t.name, t.description, t.parameters) for t in asked.tools),
             stream=asked.stream,
             with_logprobs=_LOGPROBS in asked.include,
+            form=form,
+            form_asked_by=asked_by,
             shown={
                 "instructions": asked.instructions or None,
                 "metadata": asked.metadata or {},
@@ -110,8 +151,10 @@ class Responses:
                 "top_p": asked.top_p,
                 "max_output_tokens": asked.max_output_tokens,
                 "previous_response_id": asked.previous_response_id,
-                "store": asked.store,
                 "tools": [tool.model_dump() for tool in asked.tools],
+                "tool_choice": asked.model_dump(include={"tool_choice"})["tool_choice"],
+                "parallel_tool_calls": asked.parallel_tool_calls,
+                "text": asked.text.model_dump(by_alias=True, exclude_none=True),
             },
         )
 
@@ -155,10 +198,7 @@ class Responses:
             "status": "in_progress",
             "model": asked.model,
             "output": [],
-            "parallel_tool_calls": True,
-            "tool_choice": "auto",
             "truncation": "disabled",
-            "text": {"format": {"type": "text"}},
             "error": None,
             "incomplete_details": None,
             **(asked.shown or {}),
@@ -178,7 +218,7 @@ def _parts(item: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     if item["type"] == "function_call":
         for piece in pieces(item["arguments"]):
             yield "response.function_call_arguments.delta", {"delta": piece}
-        done = {"arguments": item["arguments"], "name": item["name"]}
+        done = {"arguments": item["arguments"]}
         yield "response.function_call_arguments.done", done
         return
     thought = item["type"] == "reasoning"
@@ -189,7 +229,10 @@ def _parts(item: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
         yield "response.content_part.added", {**place, "part": {**part, "text": "", **more}}
         for piece in pieces(part["text"]):
             yield f"{kind}.delta", {**place, "delta": piece, **more}
-        more = {} if thought else {"logprobs": part["logprobs"]}
+        if not thought:  # the same without bytes: so is the event's own kind of entry
+            names = ("token", "logprob", "top_logprobs")
+            entries = part["logprobs"]
+            more = {"logprobs": [{name: entry[name] for name in names} for entry in entries]}
         yield f"{kind}.done", {**place, "text": part["text"], **more}
         yield "response.content_part.done", {**place, "part": part}
 
@@ -201,6 +244,6 @@ def _usage(sample: Sample) -> dict[str, Any]:
         "input_tokens": prompt,
         "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": 0},
         "output_tokens": drawn,
-        "output_tokens_details": {"reasoning_tokens": 0},
+        "output_tokens_details": {"reasoning_tokens": reasoning_tokens(sample)},
         "total_tokens": prompt + drawn,
     }

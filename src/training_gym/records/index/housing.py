@@ -1,0 +1,28 @@
+"""Where the index of a home lies."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from training_gym.spec.home import cache_directory
+
+
+def index_folder() -> Path:
+    """`cache/index` of the home; where nothing can be written there, a folder of this process."""
+    folder = cache_directory() / "index"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return _passing()
+    return folder if os.access(folder, os.W_OK | os.X_OK) else _passing()
+
+
+def _passing() -> Path:
+    """A folder that is deleted when the process ends."""
+    folder = tempfile.mkdtemp(prefix="training-gym-index-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
