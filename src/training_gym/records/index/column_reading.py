@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sqlite3
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from training_gym.records.index.columns import row_numbers
 from training_gym.records.index.rollups import rollup
@@ -113,7 +114,7 @@ def reduced(connection: sqlite3.Connection, lane: int, name: str, size: int) -> 
 
 def last_value(connection: sqlite3.Connection, lane: Lane, identity: int) -> tuple[float, int]:
     """Newest value of a column that shows, and its row; raises `LookupError` if there is none."""
-    for row, value in reversed(_waiting(connection, lane.id, identity)):
+    for row, value in _waiting_rows(connection, lane.id, identity, "DESC"):
         if shows(lane, row):
             return value, row
     for first, count, stored, data in connection.execute(
@@ -142,18 +143,23 @@ def name_id(connection: sqlite3.Connection, name: str) -> int | None:
 
 def _waiting(connection: sqlite3.Connection, lane: int, identity: int) -> list[tuple[int, float]]:
     """The column's points among the rows not yet folded."""
-    found = []
+    return list(_waiting_rows(connection, lane, identity, "ASC"))
+
+
+def _waiting_rows(
+    connection: sqlite3.Connection, lane: int, identity: int, order: Literal["ASC", "DESC"]
+) -> Iterator[tuple[int, float]]:
+    """The same one by one: who wants the newest reads no other."""
     known: dict[bytes, int] = {}
     for row, names, data in connection.execute(
-        "SELECT row, names, data FROM recent WHERE lane = ? ORDER BY row", (lane,)
+        f"SELECT row, names, data FROM recent WHERE lane = ? ORDER BY row {order}", (lane,)
     ):
         place = known.get(names)
         if place is None:
             numbers = array("i", names)
             place = known[names] = numbers.index(identity) if identity in numbers else -1
         if place >= 0:
-            found.append((row, memoryview(data).cast("d")[place]))
-    return found
+            yield row, memoryview(data).cast("d")[place]
 
 
 def _joined(parts: list[Sequence[int]]) -> Sequence[int]:
