@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from training_gym.engines.local.draws import Draw, uniform
 from training_gym.engines.local.grammars import Matcher
+from training_gym.spec.errors import EngineError
 from training_gym.spec.sampling import Completion, SampleKey, Sampling, StopReason
 from training_gym.spec.text import TextCodec
 
@@ -102,3 +104,17 @@ class Request:
             prefilled=self.prefilled,
             forced=tuple(self.forced) if any(self.forced) else (),
         )
+
+
+def wishes_of(
+    requests: Sequence[Request], codec: TextCodec
+) -> tuple[dict[Request, Draw], dict[Request, EngineError]]:
+    """What each request's next token is drawn by; whose form goes no further, and why."""
+    wishes: dict[Request, Draw] = {}
+    broken: dict[Request, EngineError] = {}
+    for request in requests:
+        try:
+            wishes[request] = request.wish(codec)
+        except EngineError as error:
+            broken[request] = error
+    return wishes, broken

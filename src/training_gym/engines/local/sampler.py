@@ -19,23 +19,17 @@ from contextlib import AbstractAsyncContextManager
 
 import torch
 
-from training_gym.engines.local.answers import Request
+from training_gym.engines.local.answers import Request, wishes_of
 from training_gym.engines.local.attendance import Attendance
 from training_gym.engines.local.compute import Compute
 from training_gym.engines.local.drawing import SamplerStatistics, require_sampleable
-from training_gym.engines.local.draws import Draw, draw, stream_of
+from training_gym.engines.local.draws import draw, stream_of
 from training_gym.engines.local.grammars import Grammars
 from training_gym.engines.local.network import Network
 from training_gym.engines.local.rows import Rows
 from training_gym.models.weights.adapters import replace_adapter
 from training_gym.spec.errors import EngineError
-from training_gym.spec.sampling import (
-    Completion,
-    Prompt,
-    SampleKey,
-    Sampling,
-    WeightUpdate,
-)
+from training_gym.spec.sampling import Completion, Prompt, SampleKey, Sampling, WeightUpdate
 from training_gym.spec.text import TextCodec
 
 STEPS_AT_ONCE = 8
@@ -282,7 +276,9 @@ class LocalSampler:
         self._rows.drop_abandoned()
         self._rows.admit(self._waiting)
         self.statistics.prefilled_tokens = self._rows.prefilled_tokens
-        ended, wishes = self._wishes()
+        wishes, broken = wishes_of(self._rows.active(), self._codec)
+        self._rows.retire(list(broken))
+        ended: list[Ended] = list(broken.items())
         requests = self._rows.active()
         if not requests:
             return ended
@@ -297,15 +293,3 @@ class LocalSampler:
                 done.append((request, request.completion(reason)))
         self._rows.retire([request for request, _ in done])
         return ended + done
-
-    def _wishes(self) -> tuple[list[Ended], dict[Request, Draw]]:
-        """What each request's next token is drawn by; forms that go no further end theirs alone."""
-        ended: list[Ended] = []
-        wishes: dict[Request, Draw] = {}
-        for request in self._rows.active():
-            try:
-                wishes[request] = request.wish(self._codec)
-            except EngineError as error:
-                ended.append((request, error))
-        self._rows.retire([request for request, _ in ended])
-        return ended, wishes

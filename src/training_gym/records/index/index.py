@@ -58,7 +58,7 @@ from training_gym.records.index.stream_values import (
     Timeline,
     TimelineQuery,
 )
-from training_gym.records.index.tailing import bring_up_to_date
+from training_gym.records.index.tailing import bring_up_to_date, indexable
 from training_gym.records.run_directory import RunDirectory, existing_run
 from training_gym.spec.errors import RecordsError
 from training_gym.spec.home import runs_directory
@@ -83,10 +83,7 @@ class Index:
 
     @classmethod
     def default(cls) -> Index:
-        """Of `$TRAINING_GYM_HOME`: its runs, and `cache/index`.
-
-        Where nothing can be written there, as in somebody else's home, it goes with this process.
-        """
+        """Of `$TRAINING_GYM_HOME`; where its cache cannot be written, it goes with this process."""
         return cls(runs_directory(), index_folder())
 
     def close(self) -> None:
@@ -99,7 +96,11 @@ class Index:
 
     def runs(self, query: RunQuery | None = None) -> RunPage:
         """The runs that match (None: the newest 100)."""
-        rows = self._catalogue.rows(self._unread_row, self._row)
+
+        def unread(run_id: str) -> RunRow:
+            return row_of(Documents.read(self._run(run_id)), None)
+
+        rows = self._catalogue.rows(unread, self._row)
         return run_lists.page_of(rows, query or RunQuery())
 
     def overview(self, run_id: str) -> Overview:
@@ -257,13 +258,8 @@ class Index:
         store = self._stores.of(self._run(run_id))
 
         def answer(connection: sqlite3.Connection) -> T:
-            try:
+            with indexable(store.run):
                 bring_up_to_date(store.run, connection)
-            except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
-                raise RecordsError(
-                    f"{run_id} cannot be indexed: {type(error).__name__}: {error}",
-                    fix="other runs are not affected; see what wrote its records, or delete it",
-                ) from error
             connection.execute("BEGIN")
             try:
                 return question(connection)
@@ -288,9 +284,6 @@ class Index:
             return self._ask(run_id, lambda connection: row_of(documents, connection))
         except RecordsError as error:
             return row_of(Documents(documents.run, {}, "failed", error.message), None)
-
-    def _unread_row(self, run_id: str) -> RunRow:
-        return row_of(Documents.read(self._run(run_id)), None)
 
     def _records(
         self, run_id: str, stream: str, cursor: str, limit: int, kinds: tuple[str, ...] = ()

@@ -26,6 +26,7 @@ from training_gym.records.index.quick_reading import Reader, quick_reader
 from training_gym.records.index.store import Stale
 from training_gym.records.run_directory import RunDirectory, Stream
 from training_gym.records.segments import Segment, segments
+from training_gym.spec.errors import RecordsError
 
 BLOCK_BYTES = 8 * 1024 * 1024
 """Read and committed at once: others can read, or take over, in between."""
@@ -225,3 +226,15 @@ def _take_in(
         span_blocks.take_in(connection, parts)
     else:
         record_intake.take_in(connection, stream, parts)
+
+
+@contextlib.contextmanager
+def indexable(run: RunDirectory) -> Iterator[None]:
+    """Raise `RecordsError` for whole records that hold what no writer of ours puts there."""
+    try:
+        yield
+    except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
+        raise RecordsError(
+            f"{run.run_id} cannot be indexed: {type(error).__name__}: {error}",
+            fix="other runs are not affected; see what wrote its records, or delete it",
+        ) from error
