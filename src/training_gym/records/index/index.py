@@ -97,15 +97,12 @@ class Index:
     def runs(self, query: RunQuery | None = None) -> RunPage:
         """The runs that match (None: the newest 100)."""
 
-        def unread(run_id: str) -> RunRow:
-            return row_of(Documents.read(self._run(run_id)), None)
-
-        rows = self._catalogue.rows(unread, self._row)
+        rows = self._catalogue.rows(lambda run: row_of(self._documents(run), None), self._row)
         return run_lists.page_of(rows, query or RunQuery())
 
     def overview(self, run_id: str) -> Overview:
         """One run."""
-        documents = Documents.read(self._run(run_id))
+        documents = self._documents(run_id)
         documents.require_readable()
         return self._ask(run_id, lambda c: overview(documents, c, row_of(documents, c)))
 
@@ -271,13 +268,16 @@ class Index:
     def _run(self, run_id: str) -> RunDirectory:
         return existing_run(self.folder, run_id)
 
+    def _documents(self, run_id: str) -> Documents:
+        return Documents.read(self._run(run_id))
+
     def _policy(self, run_id: str) -> Policy:
         if run_id not in self._policies:
-            self._policies[run_id] = Policy.of(dict(Documents.read(self._run(run_id)).manifest))
+            self._policies[run_id] = Policy.of(dict(self._documents(run_id).manifest))
         return self._policies[run_id]
 
     def _row(self, run_id: str) -> RunRow:
-        documents = Documents.read(self._run(run_id))
+        documents = self._documents(run_id)
         if documents.problem:
             return row_of(documents, None)
         try:
@@ -297,6 +297,6 @@ class Index:
     def _compared(
         self, run_id: str, names: tuple[str, ...], settings: dict[str, JsonValue]
     ) -> ComparedRun:
-        documents = Documents.read(self._run(run_id))
+        documents = self._documents(run_id)
         documents.require_readable()
         return self._ask(run_id, lambda c: compared(c, row_of(documents, c), names, settings))
