@@ -39,12 +39,30 @@ def _playable(code: Code) -> Iterator[Finding]:
         )
     elif not inspect.iscoroutinefunction(run):
         yield error("environment.unusable", f"{code.ref}.run is not asynchronous", _FIX)
+    elif not _takes_three(run, bound=not isinstance(loaded, type)):
+        yield error(
+            "environment.unusable",
+            f"{code.ref}.run takes {inspect.signature(run)}, and is given a task, a policy and a "
+            "context",
+            _FIX,
+        )
     elif isinstance(loaded, type) and (lacking := _required(loaded)):
         yield error(
             "environment.unusable",
             f"{code.ref} cannot be made without {', '.join(lacking)}",
             f"give an instance: environment={code.name}({lacking[0]}=…)",
         )
+
+
+def _takes_three(run: Any, *, bound: bool) -> bool:
+    """Whether `run` can be called with a task, a policy and a context."""
+    try:
+        inspect.signature(run).bind(*(["self"] if not bound else []), "task", "policy", "ctx")
+    except TypeError:
+        return False
+    except ValueError:  # it tells nothing of itself
+        return True
+    return True
 
 
 def _required(made: type) -> list[str]:

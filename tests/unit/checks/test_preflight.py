@@ -112,6 +112,11 @@ class Blocking:
         return None
 
 
+class Short:
+    async def run(self, task):
+        return None
+
+
 class Demanding(Referee):
     def __init__(self, size):
         self.size = size
@@ -122,6 +127,8 @@ class Demanding(Referee):
     [
         (Bare, "has no method run"),
         (Blocking(), "run is not asynchronous"),
+        (Short, "run takes (self, task), and is given a task, a policy and a context"),
+        (Short(), "run takes (task), and is given"),
         (Demanding, "cannot be made without size"),
         (f"{__name__}:Absent", "has no 'Absent'"),
     ],
