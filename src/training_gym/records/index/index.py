@@ -96,7 +96,6 @@ class Index:
 
     def runs(self, query: RunQuery | None = None) -> RunPage:
         """The runs that match (None: the newest 100)."""
-
         rows = self._catalogue.rows(lambda run: row_of(self._documents(run), None), self._row)
         return run_lists.page_of(rows, query or RunQuery())
 
