@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from training_gym.planning.memory import samples
 from training_gym.spec.algorithms import GivenAnswers
@@ -89,19 +90,25 @@ def _environment(plan: Plan) -> dict[str, str]:
     return {name: value for name, value in ENVIRONMENT.items() if name != "GOMP_SPINCOUNT"}
 
 
-def _supervised(run: RunSpec) -> Iterator[Support]:
-    recipe = run.recipe
-    idle = _SAMPLED_ONLY if run.evaluations else (*_SAMPLED_ONLY, *_EPISODES_ONLY)
-    for name in idle:
+def _given(recipe: Recipe, names: Iterable[str]) -> Iterator[tuple[str, Any]]:
+    """Which of these settings somebody set to more than nothing: 1 and the default ask nothing."""
+    for name in names:
         default = Recipe.model_fields[name].get_default(call_default_factory=True)
         value = getattr(recipe, name)
         if name in recipe.model_fields_set and value not in (default, 1):
-            yield Support(
-                path=f"recipe.{name}",
-                verdict="refused",
-                reason=f"{name}={value!r:.40} has no effect where answers are given",
-                fix=f"leave {name} out",
-            )
+            yield name, value
+
+
+def _supervised(run: RunSpec) -> Iterator[Support]:
+    recipe = run.recipe
+    idle = _SAMPLED_ONLY if run.evaluations else (*_SAMPLED_ONLY, *_EPISODES_ONLY)
+    for name, value in _given(recipe, idle):
+        yield Support(
+            path=f"recipe.{name}",
+            verdict="refused",
+            reason=f"{name}={value!r:.40} has no effect where answers are given",
+            fix=f"leave {name} out",
+        )
     if run.reward is not None and not run.evaluations:
         yield Support(
             path="reward",
@@ -150,17 +157,14 @@ def _single_turn(run: RunSpec) -> Iterator[Support]:
     """What has no effect where an episode is one question and its answer."""
     if run.environment or any(each.environment for each in run.evaluations):
         return
-    for name in ("max_turns", "drift"):
-        value = getattr(run.recipe, name)
-        default = Recipe.model_fields[name].get_default(call_default_factory=True)
-        if name in run.recipe.model_fields_set and value not in (default, 1):
-            yield Support(
-                path=f"recipe.{name}",
-                verdict="refused",
-                reason=f"{name}={value!r:.40} has no effect without an environment, which asks "
-                "for one answer",
-                fix=f"leave {name} out, or name the environment that takes turns",
-            )
+    for name, value in _given(run.recipe, ("max_turns", "drift")):
+        yield Support(
+            path=f"recipe.{name}",
+            verdict="refused",
+            reason=f"{name}={value!r:.40} has no effect without an environment, which asks "
+            "for one answer",
+            fix=f"leave {name} out, or name the environment that takes turns",
+        )
 
 
 def _overlapped(recipe: Recipe) -> Iterator[Support]:
