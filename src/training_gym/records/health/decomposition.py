@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from training_gym.records.health.plays import Play
-from training_gym.records.health.series import mean
+from training_gym.records.means import mean_of
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def change_of(before: Sequence[float], after: Sequence[float]) -> Change:
     error = math.sqrt(
         statistics.pvariance(before) / len(before) + statistics.pvariance(after) / len(after)
     )
-    return Change(mean(before), mean(after), error)
+    return Change(mean_of(before), mean_of(after), error)
 
 
 def split_by(
@@ -69,7 +69,9 @@ def split_by(
         weights = [len(own[0]) / len(before), len(own[1]) / len(after)]
         # A class that one side lacks has no reward there: its own other mean stands in, so that
         # all of its part counts as a change of shares.
-        means = [mean(values) if values else mean(own[1 - side]) for side, values in enumerate(own)]
+        means = [
+            mean_of(values) if values else mean_of(own[1 - side]) for side, values in enumerate(own)
+        ]
         shares += (weights[1] - weights[0]) * (means[0] + means[1]) / 2
         rewards += (means[1] - means[0]) * (weights[0] + weights[1]) / 2
     return Split(shares, rewards)

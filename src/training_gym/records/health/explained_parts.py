@@ -10,7 +10,7 @@ from training_gym.records.health.decomposition import Change, length_classes, sp
 from training_gym.records.health.history import Facts
 from training_gym.records.health.plays import Play, Plays
 from training_gym.records.health.rule import shown
-from training_gym.records.health.series import mean
+from training_gym.records.means import mean_of
 from training_gym.records.readers import read_stream
 from training_gym.records.run_directory import RunDirectory
 from training_gym.spec.settings import Settings
@@ -93,7 +93,7 @@ def _components(ends: Ends) -> Iterator[Part]:
 def _lengths(ends: Ends) -> Iterator[Part]:
     """How much of the change is due to other lengths, and how much came at equal length."""
     before, after = (
-        mean([float(play.length) for play in plays]) for plays in (ends.before, ends.after)
+        mean_of([float(play.length) for play in plays]) for plays in (ends.before, ends.after)
     )
     split = split_by(ends.before, ends.after, length_classes([*ends.before, *ends.after]))
     effect = None if split is None else split.shares
@@ -154,7 +154,7 @@ def _signal(ends: Ends, total: Change) -> Iterator[Part]:
               if play.reward is not None]  # fmt: skip
     if shares[1] > 0.5:
         why = "most groups got equal rewards, so most episodes taught nothing"
-    elif ends.scale > 0 and mean(spread) < 0.02 * ends.scale:
+    elif ends.scale > 0 and mean_of(spread) < 0.02 * ends.scale:
         why = "rewards hardly differ within groups: the reward may be too coarse"
     else:
         why = "rewards differ within groups, so there is a signal: the updates may be too small"
@@ -165,7 +165,7 @@ def _tasks(ends: Ends) -> Iterator[Part]:
     """Tasks whose mean reward changed most, with their best or worst new episode."""
     old, new = _by_task(ends.before), _by_task(ends.after)
     moved = {
-        task: mean(rewards_of(new[task])) - mean(rewards_of(old[task]))
+        task: mean_of(rewards_of(new[task])) - mean_of(rewards_of(old[task]))
         for task in old.keys() & new.keys()
     }
     ranked = sorted(moved, key=lambda task: (-abs(moved[task]), task))
@@ -174,7 +174,7 @@ def _tasks(ends: Ends) -> Iterator[Part]:
         pick = max if risen else min
         example = pick(new[task], key=lambda play: (play.reward or 0.0, play.id))
         former = pick(old[task], key=lambda play: (-(play.reward or 0.0), play.id))
-        means = mean(rewards_of(old[task])), mean(rewards_of(new[task]))
+        means = mean_of(rewards_of(old[task])), mean_of(rewards_of(new[task]))
         yield Part(
             kind="task",
             name=task,
@@ -226,4 +226,4 @@ def _share(plays: Sequence[Play], status: str) -> float:
 
 
 def _group_mean(group: Sequence[Play]) -> float:
-    return mean(rewards_of(group))
+    return mean_of(rewards_of(group))

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from training_gym.records.health.series import mean
 from training_gym.records.health.writing import (
     LEAST_CHARACTERS,
     answer_text,
     is_repetitive,
     tampering,
 )
+from training_gym.records.means import mean_of
 
 EQUAL_BELOW = 1e-6
 """Rewards of a group that lie closer together than this are equal."""
@@ -151,7 +151,7 @@ class Plays:
         for play in self.judged:
             for name, value in play.components.items():
                 values.setdefault(name, []).append(value)
-        return {name: mean(found) for name, found in values.items()}
+        return {name: mean_of(found) for name, found in values.items()}
 
     @cached_property
     def duplicates(self) -> tuple[tuple[Play, ...], int]:

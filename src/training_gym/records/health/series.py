@@ -6,8 +6,6 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from training_gym.records.means import mean_of
-
 MAD_TO_DEVIATION = 1.4826
 """The median absolute deviation times this estimates a normal standard deviation."""
 
@@ -70,8 +68,3 @@ def slope_score(values: Sequence[float]) -> float:
     if error == 0:
         return 0.0 if slope == 0 else math.copysign(math.inf, slope)
     return slope / error
-
-
-def mean(values: Sequence[float]) -> float:
-    """The arithmetic mean of at least one value."""
-    return mean_of(values)

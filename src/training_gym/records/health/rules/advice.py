@@ -5,7 +5,8 @@ from __future__ import annotations
 from training_gym.records.health.history import History
 from training_gym.records.health.plays import joined
 from training_gym.records.health.rule import Reading, Rule
-from training_gym.records.health.series import mean, slope_score
+from training_gym.records.health.series import slope_score
+from training_gym.records.means import mean_of
 from training_gym.spec.health import Thresholds
 
 FLAT_STEPS = 20
@@ -17,7 +18,7 @@ def learning_rate_low(history: History, environment: str, limits: Thresholds) ->
     entropy, usual = history.metric("entropy"), history.reference("entropy")
     if len(rewards) < FLAT_STEPS or not entropy or not usual:
         return None
-    still = 0.9 < mean(entropy[-3:]) / usual < 1.1
+    still = 0.9 < mean_of(entropy[-3:]) / usual < 1.1
     unclipped = max(history.metric("clipped_fraction")[-FLAT_STEPS:], default=0.0) < 0.001
     score = slope_score(rewards)
     message = "reward and entropy have hardly moved: a higher learning rate may learn faster"
@@ -32,7 +33,7 @@ def group_size_low(history: History, environment: str, limits: Thresholds) -> Re
         return None
     share = len(together.equal_groups) / len(together.groups)
     rewards = {group[0].reward for group in together.equal_groups}
-    size = mean([len(group) for group in together.groups])
+    size = mean_of([len(group) for group in together.groups])
     found = 0.3 < share <= limits.zero_variance.warning and len(rewards) > 1 and size < 16
     message = f"{share:.0%} equal groups: larger groups, or dynamic sampling, waste fewer episodes"
     return Reading(share, message, "advice" if found else None, not found)

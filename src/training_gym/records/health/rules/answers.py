@@ -8,7 +8,8 @@ import statistics
 from training_gym.records.health.history import History
 from training_gym.records.health.plays import Play, Plays, joined
 from training_gym.records.health.rule import Reading, Rule, graded, shown
-from training_gym.records.health.series import mean, rank_correlation
+from training_gym.records.health.series import rank_correlation
+from training_gym.records.means import mean_of
 from training_gym.spec.health import Bounds, Thresholds
 
 WINDOW, FEWEST_GROUPS = 5, 6
@@ -40,7 +41,7 @@ def length_reward(history: History, environment: str, limits: Thresholds) -> Rea
     now = together.median_length
     if len(known) < FEWEST_GROUPS or not usual or not now:
         return None
-    value = mean(known)
+    value = mean_of(known)
     moved = now / usual
     follows = moved > MOVED if value > 0 else moved < 1 / MOVED
     way = "longer" if value > 0 else "shorter"

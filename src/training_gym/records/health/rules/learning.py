@@ -10,7 +10,8 @@ from dataclasses import replace
 from training_gym.records.health.history import History
 from training_gym.records.health.plays import Play, joined
 from training_gym.records.health.rule import Reading, Rule, graded
-from training_gym.records.health.series import mean, slope_score
+from training_gym.records.health.series import slope_score
+from training_gym.records.means import mean_of
 from training_gym.spec.health import Thresholds
 
 WINDOW = 5
@@ -35,7 +36,7 @@ def zero_variance(history: History, environment: str, limits: Thresholds) -> Rea
     top = sum(_reward(group) >= best - 1e-6 and best > worst for group in together.equal_groups)
     equal = max(len(together.equal_groups), 1)
     bounds = limits.zero_variance
-    solved = best > 0 and mean(together.rewards) >= SOLVED * best and 2 * top >= equal
+    solved = best > 0 and mean_of(together.rewards) >= SOLVED * best and 2 * top >= equal
     plays = [group[0] for group in together.equal_groups[::-1]]
     message = f"{share:.0%} zero-variance groups ({_split(top, equal, best == worst)})"
     reading = graded(
@@ -118,12 +119,12 @@ def reward_drop(history: History, environment: str, limits: Thresholds) -> Readi
         for at in range(len(rewards) - WINDOW + 1)
     ]
     now = windows[-1]
-    best = max(windows[: -WINDOW + 1], key=mean)
+    best = max(windows[: -WINDOW + 1], key=mean_of)
     error = math.sqrt(statistics.pvariance(now) / len(now) + statistics.pvariance(best) / len(best))
-    fall = mean(best) - mean(now)
+    fall = mean_of(best) - mean_of(now)
     low, high = min(map(min, windows)), max(map(max, windows))
     score = fall / error if error > 0 else (math.inf if fall > 0 else 0.0)
-    message = f"mean reward fell from {mean(best):.3g} to {mean(now):.3g}"
+    message = f"mean reward fell from {mean_of(best):.3g} to {mean_of(now):.3g}"
     if fall < 0.1 * (high - low):
         return Reading(score, message)
     worst = sorted(joined(parts[-WINDOW:]).judged, key=lambda play: (play.reward or 0.0, play.id))
@@ -150,7 +151,7 @@ def _at_best(history: History) -> bool:
         if "reward_max" in step.metrics
     ]
     rewards = history.metric("reward_mean")[-3:]
-    return bool(best and rewards) and mean(rewards) >= SOLVED * max(best) > 0
+    return bool(best and rewards) and mean_of(rewards) >= SOLVED * max(best) > 0
 
 
 def _unravelling(history: History) -> bool:
@@ -165,7 +166,9 @@ def _reported_variance(history: History, limits: Thresholds) -> Reading | None:
     shares = history.metric("groups_equal_share")[-WINDOW:]
     if len(shares) < 3:
         return None
-    return graded(mean(shares), limits.zero_variance, f"{mean(shares):.0%} zero-variance groups")
+    return graded(
+        mean_of(shares), limits.zero_variance, f"{mean_of(shares):.0%} zero-variance groups"
+    )
 
 
 def _reward(group: Sequence[Play]) -> float:
