@@ -1,8 +1,10 @@
 import math
 import statistics
+import sys
+from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from training_gym.records.means import deviation_of, mean_of
@@ -17,10 +19,12 @@ def test_they_are_the_standard_librarys(values):
 
 
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=2, max_size=20))
+@example([sys.float_info.max] * 3)
+@example([sys.float_info.max, sys.float_info.max, -sys.float_info.max])
+@example([sys.float_info.min, 5e-324])
 def test_no_finite_numbers_are_too_large(values):
-    assert min(values) <= mean_of(values) <= max(values) or math.isclose(
-        mean_of(values), values[0], rel_tol=1e-9
-    )
+    exact = sum(map(Fraction, values)) / len(values)
+    assert mean_of(values) == pytest.approx(float(exact), rel=1e-15, abs=5e-324)
     assert deviation_of(values) >= 0
 
 
