@@ -5,9 +5,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 ARGS ?=
+TIMES ?= 10
+SEED := $(or $(SEED),$(shell od -An -N4 -tu4 /dev/urandom | tr -d ' '))
 
-.PHONY: help install quickstart test test-slow test-browser test-parity test-harbor test-vllm test-adapters check \
-	format docs web dashboard bench clean
+.PHONY: help install quickstart test test-random test-slow test-browser test-parity test-harbor test-vllm \
+	test-adapters check format docs web dashboard bench clean
 
 help:  ## Say what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -30,6 +32,11 @@ quickstart: $(STAMP)  ## Train a real small model on this machine
 
 test: $(STAMP)  ## Run the tests
 	$(BIN)/python -m pytest $(ARGS)
+
+test-random: $(STAMP)  ## Try every property on new examples: TIMES=10 times as many, SEED=n the same again
+	@echo "again with the same examples: make test-random SEED=$(SEED) TIMES=$(TIMES)" >&2
+	TRAINING_GYM_FRESH_EXAMPLES=$(TIMES) $(BIN)/python -m pytest -m hypothesis --timeout 3600 \
+		--hypothesis-seed=$(SEED) $$(grep -rl '^from hypothesis import.*given' tests) $(ARGS)
 
 test-slow: $(STAMP)  ## Run the tests that train in real jobs, kill them and fill disks
 	$(BIN)/python -m pytest -m slow $(ARGS)
