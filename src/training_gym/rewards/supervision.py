@@ -72,11 +72,13 @@ def _supervise(worker: int) -> NoReturn:
     signal.signal(signal.SIGTERM, end_worker)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     close_range(3)  # its connection must close when the worker ends
-    while (ended := os.waitpid(-1, 0))[0] != worker:
-        pass
+    while (found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)) and found.si_pid != worker:
+        os.waitpid(found.si_pid, 0)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(worker, signal.SIGKILL)  # where /proc does not tell of children, all there is
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    code = os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1])
     end_descendants(os.getpid(), _PATIENCE_S)
-    code = os.waitstatus_to_exitcode(ended[1])
     if code < 0:
         with contextlib.suppress(OSError):  # SIGKILL and SIGSTOP have no handler to reset
             signal.signal(-code, signal.SIG_DFL)
