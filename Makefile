@@ -5,6 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 ARGS ?=
+# What pyenv has, it has on the path only where it is told to.
+NEWER_PYTHON ?= $(shell for p in python3.12 python3.13 "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/3.1[23].*/bin/python3; \
+	do $$p -c 'import sys, venv; sys.exit(sys.version_info < (3, 12))' 2>/dev/null && echo $$p && break; done)
 TIMES ?= 10
 SEED := $(or $(SEED),$(shell od -An -N4 -tu4 /dev/urandom | tr -d ' '))
 
@@ -74,7 +77,8 @@ test-adapters: $(STAMP)  ## Play environments of verifiers, OpenEnv and NeMo Gym
 		$$folder/bin/python -m pytest -m "slow or not slow" tests/unit/environments/imported \
 			-k $${package%%=*} $(ARGS) || exit 1; \
 	done
-	@test -x .venv-nemo/bin/python || python3.12 -m venv .venv-nemo >&2
+	@test -n "$(NEWER_PYTHON)" || { echo "NeMo Gym needs Python 3.12: set NEWER_PYTHON=…" >&2; exit 1; }
+	@test -x .venv-nemo/bin/python || $(NEWER_PYTHON) -m venv .venv-nemo >&2
 	@.venv-nemo/bin/python -m pip install --quiet --disable-pip-version-check 'nemo-gym==0.4.0' >&2
 	TRAINING_GYM_NEMO_GYM_PYTHON=$(CURDIR)/.venv-nemo/bin/python $(BIN)/python -m pytest \
 		-m "slow or not slow" tests/unit/environments/imported -k nemo $(ARGS)
