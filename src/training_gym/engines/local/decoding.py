@@ -11,6 +11,7 @@ Everything else, and whatever `Network.check_parity` finds to differ, runs throu
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -120,12 +121,22 @@ class Decoder:
         self._stamp = self._stamped()
 
     def _stamped(self) -> Stamp:
-        weights = [(p.data_ptr(), p._version) for p in self._model.parameters()]
+        weights = [(p.data_ptr(), p._version) for p in _parameters(self._model)]
         adapters = [
             (tuple(module.active_adapters), module.disable_adapters, module.merged)
             for module in self._adapted
         ]
         return *weights, *adapters
+
+
+def _parameters(module: torch.nn.Module) -> Iterator[torch.nn.Parameter]:
+    """What `module.parameters()` gives, tied ones repeatedly, without making up their names."""
+    left: list[torch.nn.Module | None] = [module]
+    while left:
+        found = left.pop()
+        if found is not None:
+            yield from (p for p in found._parameters.values() if p is not None)
+            left.extend(found._modules.values())
 
 
 def is_plain(causal_lm: Any) -> bool:
