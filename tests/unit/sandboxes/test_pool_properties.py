@@ -76,7 +76,7 @@ class Story:
         await asyncio.sleep((0.0, 0.1, 1.0, 7.0)[number % 4])
 
 
-@settings(deadline=None, derandomize=True, max_examples=50)
+@settings(max_examples=settings.default.max_examples // 2)
 @given(
     steps=STEPS,
     failures=st.lists(st.sampled_from([None, None, *ERRORS]), max_size=25),
