@@ -4,11 +4,11 @@ import pytest
 import torch
 from tests.unit.engines.families import sharp_model
 
-from training_gym.engines.local.attention import SlotLayout
 from training_gym.engines.local.cache import SlotCache
 from training_gym.engines.local.decoding import PLAIN_TYPES
 from training_gym.engines.local.network import Network
 from training_gym.engines.local.prepacked import PackedLinear
+from training_gym.engines.local.slot_layout import SlotLayout
 from training_gym.models.weights.tiny import FAMILIES, tiny_model
 from training_gym.spec.recipe import Lora
 

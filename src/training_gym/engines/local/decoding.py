@@ -17,10 +17,10 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from training_gym.engines.local.attention import SlotLayout
 from training_gym.engines.local.kernels import LayerOptions
 from training_gym.engines.local.prepacked import PackedLinear, available
 from training_gym.engines.local.routing import effective_weight
+from training_gym.engines.local.slot_layout import SlotLayout
 from training_gym.spec.errors import EngineError
 
 PLAIN_TYPES = ("llama", "mistral", "qwen2", "qwen3", "smollm3")

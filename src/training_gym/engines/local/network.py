@@ -17,11 +17,12 @@ from typing import Any
 import torch
 
 from training_gym.engines.local import attention, fused, parity, recurrence
-from training_gym.engines.local.attention import Layout, PackedLayout, Segment, SlotLayout
+from training_gym.engines.local.attention import Layout, PackedLayout, Segment
 from training_gym.engines.local.decoding import Decoder, is_plain
 from training_gym.engines.local.head import chunked_logprobs
 from training_gym.engines.local.projection import Projection, is_projectable
 from training_gym.engines.local.routing import BASE, Router, routing
+from training_gym.engines.local.slot_layout import SlotLayout
 from training_gym.engines.local.whole import hidden_whole
 from training_gym.models.weights.adapters import adapter_names
 from training_gym.spec.errors import EngineError, ModelError, did_you_mean

@@ -9,8 +9,9 @@ from typing import Protocol
 
 import torch
 
-from training_gym.engines.local.attention import Layout, PackedLayout, Segment, SlotLayout
+from training_gym.engines.local.attention import Layout, PackedLayout, Segment
 from training_gym.engines.local.cache import SlotCache
+from training_gym.engines.local.slot_layout import SlotLayout
 
 
 class Passes(Protocol):

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from training_gym.engines.local.answers import Request
-from training_gym.engines.local.attention import SlotLayout
 from training_gym.engines.local.network import Network
+from training_gym.engines.local.slot_layout import SlotLayout
 from training_gym.engines.local.slots import SlotTable
 
 
