@@ -190,12 +190,12 @@ def test_what_rows_share_are_copies_whatever_happens():
 def test_a_group_leaves_what_everybody_shares_for_its_own_longer_prompt():
     system, table = [9] * 10, Lineage(8)
     one, other = system + [1] * 20, system + [2] * 20
-    table.admit(one + [0])
-    table.admit(other + [0])
+    table.admit([*one, 0])
+    table.admit([*other, 0])
     assert table.check() == (SharedPrefix((0, 1), 10),)
     for _ in range(2):
-        table.admit(one + [0])
-        table.admit(other + [0])
+        table.admit([*one, 0])
+        table.admit([*other, 0])
     assert table.check() == (SharedPrefix((0, 2, 4), 30), SharedPrefix((1, 3, 5), 30))
 
 
