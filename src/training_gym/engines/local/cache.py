@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 
 from training_gym.engines.local.recurrent_states import State
+from training_gym.planning.memory import cached_tokens
 
 
 class Places(NamedTuple):
@@ -31,8 +32,6 @@ class SlotCache:
     capacity grows in steps as sequences do. Layers of linear attention have a state per row
     instead, and a marked one: that behind the row's prompt, which other rows can start from.
     """
-
-    GROWTH_TOKENS = 64
 
     def __init__(
         self, num_rows: int, *, dtype: torch.dtype | None = None, scratch: bool = False
@@ -57,8 +56,7 @@ class SlotCache:
         """Make sure that every row can hold `num_tokens`."""
         if num_tokens <= self.capacity:
             return
-        steps = -(-num_tokens // self.GROWTH_TOKENS)
-        self.capacity = steps * self.GROWTH_TOKENS
+        self.capacity = cached_tokens(num_tokens)
         self.allocations += 1
         for store in (self._keys, self._values):
             for layer, old in store.items():
