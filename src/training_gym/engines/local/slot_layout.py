@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 
 import torch
 
-from training_gym.engines.local.cache import SlotCache
+from training_gym.engines.local.cache import Places, SlotCache
 from training_gym.engines.local.kernels import (
     LayerOptions,
     attend_rows,
     attend_segment,
     causal_mask,
+    seen_keys,
 )
 from training_gym.engines.local.recurrent_states import SlotStates, States, Wave, make_waves
 from training_gym.engines.local.shared_prefixes import (
@@ -41,6 +42,7 @@ class SlotLayout:
     _masks: dict[tuple[int, int | None], torch.Tensor | None] = field(default_factory=dict)
     _sharings: dict[tuple[int | None, int], Sharing | None] = field(default_factory=dict)
     _waves: tuple[Wave, ...] | None = None
+    _places: Places | None = None
 
     def attention(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: LayerOptions
@@ -86,7 +88,7 @@ class SlotLayout:
     ) -> torch.Tensor:
         """Attend with one token a row: query (n, H, D), key and value (n, K, D); (n, H, D)."""
         if not options.shares:
-            self.cache.append(options.layer, self.starts, key, value)
+            self.cache.append(options.layer, self._step_places(key.device), key, value)
         longest = max(self.starts) + 1
         keys, values = self.cache.active(options.layer, len(self.rows), longest)
         sharing = self._sharing(keys, options.window)
@@ -103,6 +105,12 @@ class SlotLayout:
         if (window, width) not in self._sharings:
             self._sharings[window, width] = plan(self.prefixes, self.starts, window, width)
         return self._sharings[window, width]
+
+    def _step_places(self, device: torch.device) -> Places:
+        if self._places is None:
+            rows = torch.arange(len(self.rows), device=device)
+            self._places = Places(rows, torch.tensor(self.starts, device=device))
+        return self._places
 
     def _prefill_mask(
         self, index: int, window: int | None, device: torch.device
@@ -123,10 +131,6 @@ class SlotLayout:
         if min(self.starts) + 1 == longest and (window is None or window >= longest):
             return None
         if (-1, window) not in self._masks:
-            last = torch.tensor(self.starts, device=device).view(-1, 1)
-            positions = torch.arange(longest, device=device).view(1, -1)
-            seen = positions <= last
-            if window is not None:
-                seen &= positions > last - window
-            self._masks[-1, window] = seen[:, None, None, :]
+            places = self._step_places(device)
+            self._masks[-1, window] = seen_keys(places.positions, longest, window)
         return self._masks[-1, window]

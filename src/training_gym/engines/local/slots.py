@@ -49,11 +49,11 @@ class Slot(Generic[R]):
 class SlotTable(Generic[R]):
     """Rows 0…num_active-1 belong to requests; the rest are warm or empty."""
 
-    def __init__(self, num_rows: int, *, stateful: bool = False) -> None:
-        """All rows are empty; `stateful` where some layers carry states."""
-        self.cache = SlotCache(num_rows)
+    def __init__(self, cache: SlotCache, *, stateful: bool = False) -> None:
+        """All rows of `cache` are empty; `stateful` where some layers carry states."""
+        self.cache = cache
         self.stateful = stateful
-        self.slots: list[Slot[R]] = [Slot() for _ in range(num_rows)]
+        self.slots: list[Slot[R]] = [Slot() for _ in range(cache.num_rows)]
         self.num_active = 0
         self._clock = 0
 
@@ -137,16 +137,19 @@ class SlotTable(Generic[R]):
         self.num_active -= 1
         self._swap(row, self.num_active)
 
-    def forget(self, adapter: str | None = None) -> None:
+    def forget(self, adapter: str | None = None, *, retain: bool = False) -> None:
         """Nothing warm is valid any more; with no request in a row, all is as when it was made.
 
         Rows of requests go on with what they hold, as outdated ones. With `adapter`: of its rows
-        only.
+        only. With `retain` the cache keeps its memory.
         """
         if self.num_active == 0 and adapter is None:
             self.slots = [Slot() for _ in self.slots]
             self._clock = 0
-            self.cache.release()
+            if retain:
+                self.cache.clear()
+            else:
+                self.cache.release()
             return
         for row, slot in enumerate(self.slots):
             if adapter not in (None, slot.adapter):
