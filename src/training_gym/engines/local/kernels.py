@@ -106,15 +106,8 @@ def attend_explicitly(
     sinks: torch.Tensor | None,
 ) -> torch.Tensor:
     """Attention written out, for what the fused kernel does not know."""
-<<<<<<< HEAD
     scores = capped(torch.matmul(query, key.transpose(2, 3)) * options.scaling, options.softcap)
-    if mask is not None:
-=======
-    scores = torch.matmul(query, key.transpose(2, 3)) * options.scaling
-    if options.softcap is not None:
-        scores = torch.tanh(scores / options.softcap) * options.softcap
     if mask is not None and mask.dtype == torch.bool:
->>>>>>> cuda
         scores = scores.masked_fill(~mask, float("-inf"))
     elif mask is not None:
         scores = scores + mask

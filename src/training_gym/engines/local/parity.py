@@ -15,6 +15,8 @@ import torch
 
 from training_gym.engines.local.attention import Layout, PackedLayout, Segment
 from training_gym.engines.local.cache import SlotCache
+from training_gym.engines.local.flexible import kernel_for
+from training_gym.engines.local.packed_path import PackedPath, proven_path
 from training_gym.engines.local.paths import DecodingPath
 from training_gym.engines.local.slot_layout import SlotLayout
 from training_gym.spec.errors import ModelError
@@ -76,6 +78,7 @@ class Checked(Passes, Protocol):
     autocast: torch.dtype | None
     packs: bool
     decoding: DecodingPath
+    packing: PackedPath
 
     @property
     def kind(self) -> str:
@@ -130,6 +133,8 @@ def check(network: Checked) -> float:
         if precision is not None and not why:
             network.autocast = precision
             found, why = _in_half(network, ids, expected, path)
+        if network.packs and not why:
+            found = _by_kernel(network, ids, expected, found)
     finally:
         network.autocast = precision
         network.model.train(was_training)
@@ -151,6 +156,27 @@ def _in_half(
     network.decoding = path
     near = Distance(HALF_TOLERANCE, NEAR_FACTOR * found.mean + NEAR_LEAST)
     return _settled(network, ids, expected, near)
+
+
+def _by_kernel(
+    network: Checked, ids: torch.Tensor, expected: torch.Tensor, found: Distance
+) -> Distance:
+    """Turn to one kernel for packed sequences where there is one and it agrees.
+
+    `found` is the distance without it; the result is that of the way which is taken.
+    """
+    network.packing = proven_path(network, kernel_for(network.device))
+    if not network.packing.by_kernel:
+        return found
+    apart = packed_logprobs(network, ids) - expected
+    greatest = float(apart.abs().max())
+    half = network.autocast is not None or network.model.dtype in (torch.bfloat16, torch.float16)
+    if not greatest <= (HALF_TOLERANCE if half else PARITY_TOLERANCE):
+        network.packing.leave(
+            f"log-probabilities differ by {greatest:.2g} from the model's own forward"
+        )
+        return found
+    return Distance(max(found.greatest, greatest), max(found.mean, float(apart.abs().mean())))
 
 
 def _settled(

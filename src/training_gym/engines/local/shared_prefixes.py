@@ -122,7 +122,8 @@ def attend_sharing(
     """One query a row: query (n, H, D), keys and values (n, K, m, D), result (n, H, D)."""
     num_rows, num_heads, head_dim = query.shape
     # Heads that share keys become the query positions of that key head: no key is copied.
-    grouped = (query * options.scaling).reshape(num_rows, keys.shape[1], -1, head_dim)
+    grouped = (query * options.scaling).to(keys.dtype)  # which a cache may hold more narrowly
+    grouped = grouped.reshape(num_rows, keys.shape[1], -1, head_dim)
     output, logit = _of_prefixes(grouped, keys, values, sharing, options)
     further = [logit]
     if options.sinks is not None:
