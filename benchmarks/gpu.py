@@ -6,9 +6,9 @@ Random weights of Qwen3's shapes, so nothing has to be fetched. Printed for each
 
 - sampling: tokens a second, and its share of what memory bandwidth allows (weights and cache read
   once a step; the bandwidth is measured by copying);
-- training: tokens a second, and MFU: 6 × parameters × tokens, plus attention's 12 × layers × width
-  × context, over the peak of a measured bfloat16 matrix product (Chowdhery et al. 2022,
-  arXiv:2204.02311, appendix B);
+- training: tokens a second, the attention that packed sequences took, and MFU: 6 × parameters ×
+  tokens, plus attention's 12 × layers × width × context, over the peak of a measured bfloat16
+  matrix product (Chowdhery et al. 2022, arXiv:2204.02311, appendix B);
 - memory: the peak of a step beside what the planner predicts for it;
 - agreement: the loss of one small batch in bfloat16 on the GPU beside float32 on the CPU.
 
@@ -139,6 +139,7 @@ def measure(size: Size, device: torch.device, limits: dict[str, float]) -> dict[
         "parameters": facts.num_parameters,
         "sampling": sampling,
         "training": training,
+        "packed_attention": network.packing.name,
         "memory_gib": {"peak": peak, "predicted": predicted},
         "agreement": agreement(config, recipe, trajectories, device),
     }
@@ -161,14 +162,17 @@ def config_of(size: Size) -> Any:
     )
 
 
-def network_of(config: Any, device: torch.device) -> Network:
+def network_of(config: Any, device: torch.device, made_on: torch.device | None = None) -> Network:
+    """Random weights, drawn on `made_on`: a device's own numbers differ from another's."""
     from transformers import Qwen3ForCausalLM
 
     torch.manual_seed(0)
-    with torch.device(device):
+    with torch.device(made_on or device):
         model = Qwen3ForCausalLM(config).float()
-    model.eval()
-    return Network(model, autocast=torch.bfloat16 if device.type == "cuda" else None)
+    model.to(device).eval()
+    network = Network(model, autocast=torch.bfloat16 if device.type == "cuda" else None)
+    network.check_parity()  # as the engine does: faster ways are taken once they are proven
+    return network
 
 
 async def sample(
@@ -267,9 +271,7 @@ def agreement(
     found: dict[str, float] = {}
     given: TrainingBatch | None = None
     for name, place in (("cpu", torch.device("cpu")), ("device", device)):
-        network = network_of(small, torch.device("cpu"))
-        network.model.to(place)
-        network.autocast = torch.bfloat16 if place.type == "cuda" else None
+        network = network_of(small, place, made_on=torch.device("cpu"))
         made = recipe.changed(engine=recipe.engine.changed(device=place.type))
         trainer = LocalTrainer(
             network, made, token_budget=2048, total_steps=10, save_weights=lambda _: None
