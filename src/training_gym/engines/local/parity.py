@@ -29,6 +29,10 @@ NEAR_FACTOR, NEAR_LEAST = 3.0, 0.01
 """A faster way of decoding in bfloat16 is at most so many times as far off, in the mean, as the
 modules are, and so much more."""
 
+REPLAY_SHARE, REPLAY_LEAST = 0.5, 1e-5
+"""Replayed steps are at most such a share of their distance from the truth away from the same steps
+that just run, in the mean, and so much more."""
+
 NUM_TOKENS = 12
 """Of the sequence."""
 
@@ -101,6 +105,7 @@ class Distance:
 
     greatest: float
     mean: float
+    """Of the place where it is greatest."""
 
 
 @torch.no_grad()
@@ -170,15 +175,34 @@ def _compared(
     nowhere = Distance(float("nan"), float("nan"))
     try:
         found = distance(network, ids, expected)
+        repeated = _repeated(network, ids, found)
     except (TypeError, AttributeError, NotImplementedError, KeyError, ValueError) as error:
         return nowhere, f"its layers do not take a layout ({error})"
     except RuntimeError as error:
         if network.decoding.by_modules:
             raise
         return nowhere, f"it fails ({str(error).partition(chr(10))[0]})"
-    if found.greatest <= tolerance.greatest and found.mean <= tolerance.mean:
-        return found, ""
-    return found, f"log-probabilities differ by {found.greatest:.2g} from its own forward"
+    if not (found.greatest <= tolerance.greatest and found.mean <= tolerance.mean):
+        return found, f"log-probabilities differ by {found.greatest:.2g} from its own forward"
+    return found, repeated
+
+
+def _repeated(network: Checked, ids: torch.Tensor, found: Distance) -> str:
+    """What is wrong with replayed steps beside the same ones that just run.
+
+    Kernels and shapes are equal, so they should agree to the bit; where a device does not repeat
+    itself, they are nearer to each other than what they compute is to the truth.
+    """
+    if not network.decoding.records:
+        return ""
+    replayed = stepped_logprobs(network, ids)
+    with network.decoding.unrecorded():
+        ran = stepped_logprobs(network, ids)
+    pairs = zip(replayed, ran, strict=True)
+    apart = max(float((one - other).abs().mean()) for (_, one), (_, other) in pairs)
+    if apart <= REPLAY_SHARE * found.mean + REPLAY_LEAST:
+        return ""
+    return f"replayed steps differ by {apart:.2g} from the same steps when they run"
 
 
 def distance(network: Passes, ids: torch.Tensor, expected: torch.Tensor) -> Distance:
