@@ -423,7 +423,7 @@ def test_the_comparison_runs_what_is_replayed(folders, capsys, autocast):
     over_copies(network, autocast or torch.float32, recorder)
     assert check(network) < (1e-5 if autocast is None else 0.1)
     assert network.decoding.name == "graphs"
-    assert network.decoding._steps.graphs.num_replayed == 2
+    assert network.decoding._steps.graphs.num_replayed == 4
     assert capsys.readouterr().err == ""
 
 
@@ -519,7 +519,7 @@ def test_on_cuda_graphs_agree_with_the_models_own_forward(folders, family, autoc
     network = cuda_network(folders(family), autocast=autocast, recorded=True)
     network.check_parity()
     assert network.decoding.name == "graphs"
-    assert network.decoding._steps.graphs.num_replayed == 2
+    assert network.decoding._steps.graphs.num_replayed == 4
 
 
 @on_cuda
