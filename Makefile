@@ -8,6 +8,7 @@ ARGS ?=
 # What pyenv has, it has on the path only where it is told to.
 NEWER_PYTHON ?= $(shell for p in python3.12 python3.13 "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/3.1[23].*/bin/python3; \
 	do $$p -c 'import sys, venv; sys.exit(sys.version_info < (3, 12))' 2>/dev/null && echo $$p && break; done)
+WORKERS ?= auto
 TIMES ?= 10
 SEED := $(or $(SEED),$(shell od -An -N4 -tu4 /dev/urandom | tr -d ' '))
 
@@ -33,8 +34,8 @@ install: $(STAMP)  ## Set up .venv with everything
 quickstart: $(STAMP)  ## Train a real small model on this machine
 	@$(BIN)/training-gym quickstart $(ARGS)
 
-test: $(STAMP)  ## Run the tests
-	$(BIN)/python -m pytest $(ARGS)
+test: $(STAMP)  ## Run the tests, a file at a time on every core: WORKERS=0 runs them here and now
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist loadfile $(ARGS)
 
 test-random: $(STAMP)  ## Try every property on new examples: TIMES=10 times as many, SEED=n the same again
 	@echo "again with the same examples: make test-random SEED=$(SEED) TIMES=$(TIMES)" >&2

@@ -4,7 +4,6 @@ import pytest
 import torch
 from tests.unit.engines.families import sharp_model
 
-from training_gym.engines.local.cache import SlotCache
 from training_gym.engines.local.decoding import PLAIN_TYPES
 from training_gym.engines.local.network import Network
 from training_gym.engines.local.prepacked import PackedLinear
@@ -23,7 +22,7 @@ def folder(request, tmp_path_factory):
 
 def two_steps(network, next_logits):
     """Logits of two steps over rows of different lengths."""
-    cache = SlotCache(len(HELD))
+    cache = network.cache(len(HELD))
     cache.reserve(64)
     spans = [range(length) for length in HELD]
     positions = torch.tensor([place for span in spans for place in span])

@@ -173,15 +173,14 @@ def test_torchs_kernel_computes_the_same_and_is_made_for_few_shapes():
         return graph.forward
 
     kernel = compiled(backend)
-    for segments in (SEGMENTS, SMALL, TRIED[0], SEGMENTS[:3], SEGMENTS[:6]):
+    for segments in (SMALL, TRIED[0], SEGMENTS):
         given = [part.detach() for part in inputs(sum(s.length for s in segments), torch.float32)]
         attend = FlexibleAttention(segments, kernel)
-        for form in FORMS:
+        for form in (FORMS[0], FORMS[1], FORMS[-1]):
             options = LayerOptions(layer=0, scaling=0.4, **form)
             expected = PackedLayout(segments).attention(*given, options)
             torch.testing.assert_close(attend(*given, options), expected, rtol=1e-4, atol=1e-5)
-    # One without and one with a soft cap, each for a first length and then for any.
-    assert len(made) <= 6
+    assert len(made) == 4  # without and with a soft cap; for the first length, and for any
 
 
 def test_under_autocast_all_goes_in_as_torchs_own_attention_takes_it():

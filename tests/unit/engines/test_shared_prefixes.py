@@ -144,7 +144,7 @@ class Lineage:
     """A table whose rows' tokens are followed, and what it says they share is compared."""
 
     def __init__(self, num_rows):
-        self.table = SlotTable(num_rows)
+        self.table = SlotTable(SlotCache(num_rows))
         self.numbers = itertools.count()
 
     def admit(self, tokens):

@@ -118,10 +118,10 @@ def compiled(backend: str | Callable[..., Any]) -> Kernel:
     from torch._dynamo import config
     from torch.nn.attention.flex_attention import flex_attention
 
-    function = torch.compile(flex_attention, fullgraph=True, backend=backend)
+    function: Kernel = torch.compile(flex_attention, fullgraph=True, backend=backend)
 
     def kernel(*inputs: torch.Tensor, **options: Any) -> Any:
-        with config.patch(recompile_limit=RECOMPILE_LIMIT):  # type: ignore[attr-defined]
+        with config.patch(recompile_limit=RECOMPILE_LIMIT):
             return function(*inputs, **options)
 
     return kernel
@@ -206,7 +206,7 @@ def block_mask(tokens: Tokens) -> BlockMask:
             sees(None, None, rows[:, None], places[None, :])
             .view(-1, BLOCK, length // BLOCK, BLOCK)
             .sum(dim=(1, 3))
-            for rows in places.split(strip)
+            for rows in torch.split(places, strip)
         ]
     )
     full = counts == BLOCK * BLOCK

@@ -50,6 +50,8 @@ class Graphs:
         self._most = most
         self._seen: set[Hashable] = set()
         self._recorded: OrderedDict[Hashable, Step] = OrderedDict()
+        self.pauses = False
+        """Whether steps just run, as if they could not be recorded."""
         self.num_recorded = 0
         self.num_replayed = 0
 
@@ -59,7 +61,9 @@ class Graphs:
         Raises `CaptureFailedError` where it cannot be recorded, `torch.OutOfMemoryError` where
         memory runs out. Nothing is recorded then.
         """
-        if shape in self._recorded:
+        if self.pauses:
+            step()
+        elif shape in self._recorded:
             self._recorded.move_to_end(shape)
             self.num_replayed += 1
             self._recorded[shape]()

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -93,6 +95,18 @@ class DecodingPath:
             flush=True,
         )
         return True
+
+    @contextmanager
+    def unrecorded(self) -> Iterator[None]:
+        """Steps inside are made as those that are recorded, and just run."""
+        if self._steps is None:
+            yield
+            return
+        self._steps.graphs.pauses = True
+        try:
+            yield
+        finally:
+            self._steps.graphs.pauses = False
 
     def outdate(self) -> None:
         """The weights have changed in a way that torch does not count."""

@@ -156,8 +156,8 @@ def _of_prefixes(
     _, num_key_heads, repeats, head_dim = grouped.shape
     sizes = [len(prefix.rows) for prefix in sharing.prefixes]
     outputs, logits = [], []
-    members = grouped.index_select(0, sharing.members)
-    for prefix, part in zip(sharing.prefixes, members.split(sizes), strict=True):
+    members = torch.split(grouped.index_select(0, sharing.members), sizes)
+    for prefix, part in zip(sharing.prefixes, members, strict=True):
         stacked = part.transpose(0, 1).reshape(num_key_heads, -1, head_dim)
         key = keys[prefix.rows[0], :, : prefix.length]
         value = values[prefix.rows[0], :, : prefix.length]
