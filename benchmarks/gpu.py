@@ -5,10 +5,13 @@
 Random weights of Qwen3's shapes, so nothing has to be fetched. Printed for each shape:
 
 - sampling: tokens a second, and its share of what memory bandwidth allows (weights and cache read
-  once a step; the bandwidth is measured by copying);
-- training: tokens a second, and MFU: 6 × parameters × tokens, plus attention's 12 × layers × width
-  × context, over the peak of a measured bfloat16 matrix product (Chowdhery et al. 2022,
-  arXiv:2204.02311, appendix B);
+  once a step; the bandwidth is measured by copying), in recorded steps (CUDA graphs), in steps that
+  are launched kernel by kernel, and by the model's modules; what of it `decodes_by` names was left
+  where the comparison with the model's own forward failed, and the reason stands on stderr;
+- training, by the attention that packed sequences took (first that which the engine takes): tokens
+  a second, and MFU: 6 × parameters × tokens, plus attention's 12 × layers × width × context, over
+  the peak of a measured bfloat16 matrix product (Chowdhery et al. 2022, arXiv:2204.02311,
+  appendix B);
 - memory: the peak of a step beside what the planner predicts for it;
 - agreement: the loss of one small batch in bfloat16 on the GPU beside float32 on the CPU.
 
@@ -25,7 +28,7 @@ import random
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +36,7 @@ from typing import Any
 import torch
 
 from training_gym.engines.local.compute import Compute
+from training_gym.engines.local.graphs import recorder_on
 from training_gym.engines.local.network import Network
 from training_gym.engines.local.sampler import LocalSampler
 from training_gym.engines.local.trainer import LocalTrainer
@@ -117,23 +121,29 @@ def measure(size: Size, device: torch.device, limits: dict[str, float]) -> dict[
         ),
     )
     budget = 8192 if device.type == "cuda" else 1024
-    network = network_of(config, device)
+    model = model_of(config, device)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
     compute = Compute()
+    best_step_s = bytes_a_step(facts, size, device) / (limits["bandwidth_gb_per_s"] * 1e9)
     try:
-        sampling, trajectories = asyncio.run(sample(network, size, compute))
-        sampling["share_of_bandwidth"] = (
-            bytes_a_step(facts, size, device)
-            / (limits["bandwidth_gb_per_s"] * 1e9)
-            / sampling["seconds_a_step"]
-        )
-        training = train(network, recipe, trajectories, budget, device)
+        sampling: dict[str, Any] = {}
+        for name, network in ways_of_sampling(model, device):
+            found, trajectories = asyncio.run(sample(network, size, compute))
+            sampling[name] = found | {"share_of_bandwidth": best_step_s / found["seconds_a_step"]}
+            network.retains = False
+            network.release()
+        training = {network.packing.name: train(network, recipe, trajectories, budget, device)}
+        peak = torch.cuda.max_memory_allocated() / GIB if device.type == "cuda" else None
+        if network.packing.by_kernel:
+            network.packing.leave("to be compared")
+            seconds = train(network, recipe, trajectories, budget, device)
+            training[network.packing.name] = seconds
     finally:
         compute.close()
-    peak = torch.cuda.max_memory_allocated() / GIB if device.type == "cuda" else None
-    flops = training["tokens"] * flops_a_token(facts, size)
-    training["mfu"] = flops / training["seconds"] / (limits["matmul_tflop_per_s"] * 1e12)
+    for way in training.values():
+        flops = way["tokens"] * flops_a_token(facts, size)
+        way["mfu"] = flops / way["seconds"] / (limits["matmul_tflop_per_s"] * 1e12)
     predicted = predict(recipe, facts, size, budget, device)
     return {
         "parameters": facts.num_parameters,
@@ -161,19 +171,41 @@ def config_of(size: Size) -> Any:
     )
 
 
-def network_of(config: Any, device: torch.device) -> Network:
+def model_of(config: Any, device: torch.device) -> Any:
     from transformers import Qwen3ForCausalLM
 
     torch.manual_seed(0)
     with torch.device(device):
         model = Qwen3ForCausalLM(config).float()
-    model.eval()
-    return Network(model, autocast=torch.bfloat16 if device.type == "cuda" else None)
+    return model.eval()
+
+
+def network_of(model: Any, device: torch.device, *, recorded: bool = False) -> Network:
+    """As the engine computes on the device."""
+    return Network(
+        model,
+        autocast=torch.bfloat16 if device.type == "cuda" else None,
+        recorder=recorder_on(device, wanted=recorded),
+    )
+
+
+def ways_of_sampling(model: Any, device: torch.device) -> Iterator[tuple[str, Network]]:
+    """The network with ever slower ways of decoding; the fastest one is compared first."""
+    if device.type == "cuda":
+        network = network_of(model, device, recorded=True)
+        network.check_parity()
+        network.retains = True  # as the engine does where memory allows
+        yield "graphs", network
+    network = network_of(model, device)
+    network.check_parity()
+    yield "kernel by kernel", network
+    network.decode_slower("to be compared")
+    yield "modules", network
 
 
 async def sample(
     network: Network, size: Size, compute: Compute
-) -> tuple[dict[str, float], list[Trajectory]]:
+) -> tuple[dict[str, Any], list[Trajectory]]:
     """Answers of equal length to groups of eight; the second of two rounds counts."""
     with tempfile.TemporaryDirectory() as folder:
         codec = load_codec(tiny_model(Path(folder) / "tiny"))  # any will do: stops are banned
@@ -187,7 +219,7 @@ async def sample(
         deterministic=False,
     )
     sampling = Sampling(min_tokens=size.answer_tokens, max_tokens=size.answer_tokens)
-    seconds, answers = 0.0, []
+    seconds, answers = [], []
     for seed in range(2):
         await sampler.forget()
         prompts = [prompt(size, seed, number // 8) for number in range(size.requests)]
@@ -202,12 +234,14 @@ async def sample(
                 for number, tokens in enumerate(prompts)
             )
         )
-        seconds = time.perf_counter() - started
+        seconds.append(time.perf_counter() - started)
     await sampler.close()
     tokens = sum(len(answer.token_ids) for answer in answers)
     found = {
-        "tokens_per_second": tokens / seconds,
-        "seconds_a_step": seconds / size.answer_tokens,
+        "decodes_by": network.decoding.name,
+        "tokens_per_second": tokens / seconds[1],
+        "seconds_a_step": seconds[1] / size.answer_tokens,
+        "seconds_of_first_round": seconds[0],
     }
     trajectories = [
         Trajectory(
@@ -267,9 +301,8 @@ def agreement(
     found: dict[str, float] = {}
     given: TrainingBatch | None = None
     for name, place in (("cpu", torch.device("cpu")), ("device", device)):
-        network = network_of(small, torch.device("cpu"))
-        network.model.to(place)
-        network.autocast = torch.bfloat16 if place.type == "cuda" else None
+        network = network_of(model_of(small, torch.device("cpu")).to(place), place)
+        network.check_parity()
         made = recipe.changed(engine=recipe.engine.changed(device=place.type))
         trainer = LocalTrainer(
             network, made, token_budget=2048, total_steps=10, save_weights=lambda _: None

@@ -2,7 +2,9 @@
 
 One process holds everything: weights shared by trainer and sampler, gradients and moments of what
 is trained, one micro-batch's activations, one chunk of logits, the sampler's cache. The terms are
-summed although not all peak together, so the sum is an upper estimate.
+summed although not all peak together, so the sum is an upper estimate. Copies of weights, which are
+large and never there in both phases, are counted as far as what is missing meanwhile leaves no room
+for them.
 """
 
 from __future__ import annotations
@@ -27,6 +29,19 @@ DEVICE_PROCESS_GIB = 0.9
 
 REWARD_WORKER_GIB = 0.1
 """One worker process, before what the user's own imports take."""
+
+PLAIN_FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "smollm3")
+"""Families whose weights are laid out once more for decoding."""
+
+GRAPHS_KEPT = 48
+"""Most decoding steps that are kept recorded on an accelerator."""
+
+GRAPH_BYTES = 10 * 2**20
+"""One of them, with its share of the memory they compute in: what vLLM reports of its own graphs of
+models of this size, 0.5 to 0.8 GiB for 67 of them; not measured here."""
+
+CACHE_STEP_TOKENS = 64
+"""Rows of the cache grow by so much."""
 
 ACTIVATION_SLACK = 1.12
 """Measured over counted activations: SmolLM2-135M in float32 on CPU takes 1.74 MB a token."""
@@ -75,19 +90,24 @@ def estimate_memory(
     trained = adapted if adapter else architecture.num_parameters
     # Weights are held in float32; computing in bfloat16 casts each of them once a pass.
     held = 4 if width == 4 else 6
+    copies = copies_of(run, architecture, machine)
+    activations = packed_tokens(shape) * activation_bytes_per_token(architecture, width)
+    # Where half precision is computed in, what is cast while training is counted in `held`.
+    training = copies.head if width == 4 else 2 * (architecture.num_parameters + adapted)
+    uncovered = max(0.0, copies.decoding - training - 4 * trained - activations)
     beside = architecture.companion_parameters
-    packed = max(shape.token_budget, shape.sequence_tokens)
     replicas = engine.data_parallel
     # Beside whole weights, each of several processes keeps the shard that it changes.
     shards = 4 * (architecture.num_parameters + adapted) / replicas if replicas > 1 else 0
+    held_bytes = held * (architecture.num_parameters + adapted + beside)
     return MemoryEstimate(
-        weights_gib=(held * (architecture.num_parameters + adapted + beside) + shards) / GIB,
+        weights_gib=(held_bytes + shards + copies.head + uncovered) / GIB,
         gradients_gib=4 * trained / GIB,
         optimizer_gib=8 * trained / replicas / GIB,  # AdamW's two moments, in float32
-        activations_gib=packed * activation_bytes_per_token(architecture, width) / GIB,
+        activations_gib=activations / GIB,
         logits_gib=_logits_bytes(run, architecture, shape) / GIB,
         kv_cache_gib=_cache_bytes(run, architecture, machine, shape) / GIB,
-        process_gib=_process_gib(run, machine),
+        process_gib=_process_gib(run, machine) + copies.graphs / GIB,
         available_gib=available_gib(engine, machine),
     )
 
@@ -149,7 +169,54 @@ def _cache_bytes(run: RunSpec, architecture: Architecture, machine: Machine, sha
     llama = 2 * architecture.num_layers * architecture.num_kv_heads * architecture.head_dim
     per_token = architecture.cached_values or llama
     states = 4 * architecture.state_values  # kept in float32
-    return float(shape.slots * (width * per_token * shape.sequence_tokens + states))
+    rows = shape.slots + copies_of(run, architecture, machine).scratch_rows
+    return float(rows * (width * per_token * cached_tokens(shape.sequence_tokens) + states))
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Bytes kept beside the weights so that products read them in another layout or type."""
+
+    head: float = 0.0
+    """While it trains on a CPU in float32: the head as products with the vocabulary read it."""
+    decoding: float = 0.0
+    """While it samples: every weight as decoding steps read it."""
+    graphs: float = 0.0
+    """Decoding steps recorded on an accelerator."""
+    scratch_rows: int = 0
+    """Rows of the cache that these need."""
+
+
+def copies_of(run: RunSpec, architecture: Architecture, machine: Machine) -> Copies:
+    """What the embedded engine keeps for a run of `architecture`."""
+    engine, adapter = run.recipe.engine, run.recipe.adapter
+    if architecture.family not in PLAIN_FAMILIES or engine.device == "mps":
+        return Copies()
+    width, on_device = computed_bytes(engine, machine), on_accelerator(engine, machine)
+    packs = width == 4 and not on_device
+    head = 4.0 * architecture.vocab_size * architecture.hidden_size if packs else 0.0
+    if engine.sampler is not None or not samples(run):
+        return Copies(head)
+    # A CPU's layout has adapters added to the weights. Copies keep them apart, those of joined
+    # layers with zeros between them: less than twice their size.
+    apart = 2 * adapter_parameters(architecture, adapter) if adapter and not packs else 0
+    recorded = on_device and engine.graphs
+    return Copies(
+        head,
+        decoding=float(width * (architecture.num_parameters + apart)),
+        graphs=float(recorded * GRAPHS_KEPT * GRAPH_BYTES),
+        scratch_rows=int(recorded),
+    )
+
+
+def packed_tokens(shape: Shape) -> int:
+    """Tokens of the largest micro-batch."""
+    return max(shape.token_budget, shape.sequence_tokens)
+
+
+def cached_tokens(tokens: int) -> int:
+    """Tokens that a row of the cache has room for when it holds so many."""
+    return -(-tokens // CACHE_STEP_TOKENS) * CACHE_STEP_TOKENS
 
 
 def samples(run: RunSpec) -> bool:

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from training_gym.planning.memory import (
     activation_bytes_per_token,
     adapter_parameters,
+    cached_tokens,
     computed_bytes,
-    on_accelerator,
+    copies_of,
 )
 from training_gym.spec.plan import Plan
 
@@ -35,6 +36,10 @@ class Footprint:
     per_slot: float
     """States of linear attention."""
     decoding_weights: float
+    graphs: float = 0.0
+    """Decoding steps recorded on an accelerator."""
+    scratch_rows: int = 0
+    """Rows of the cache beside those of the sequences."""
 
     def training(self, tokens: int) -> float:
         """Bytes of an update whose largest micro-batch has so many packed tokens."""
@@ -47,8 +52,14 @@ class Footprint:
 
     def sampling(self, slots: int, tokens: int) -> float:
         """Bytes of decoding `slots` sequences of so many tokens."""
-        per_slot = self.per_slot + tokens * self.per_cached_token + 2 * self.per_logits_row
-        return self.moments + self.decoding_weights + slots * per_slot
+        drawing = slots * self.per_logits_row
+        return self.moments + self.kept(slots, tokens) + drawing
+
+    def kept(self, slots: int, tokens: int) -> float:
+        """The part of `sampling` that can stay as it is from one batch to the next."""
+        row = self.per_slot + cached_tokens(tokens) * self.per_cached_token
+        cache = (slots + self.scratch_rows) * row
+        return self.decoding_weights + self.graphs + cache + slots * self.per_logits_row
 
 
 def footprint(plan: Plan) -> Footprint:
@@ -59,15 +70,17 @@ def footprint(plan: Plan) -> Footprint:
     trained = adapter_parameters(architecture, adapter) if adapter else architecture.num_parameters
     llama = 2 * architecture.num_layers * architecture.num_kv_heads * architecture.head_dim
     alone = engine.sampler is None  # else vLLM has what it was given before any phase begins
-    packs = width == 4 and not on_accelerator(engine, plan.machine)
+    copies = copies_of(run, architecture, plan.machine)
     return Footprint(
         gradients=4.0 * trained,
         moments=8.0 * trained,
         per_packed_token=activation_bytes_per_token(architecture, width),
         per_logits_row=4.0 * architecture.vocab_size,
         logits_rows=engine.logprob_chunk_tokens,
-        head_copy=4.0 * architecture.vocab_size * architecture.hidden_size if packs else 0.0,
+        head_copy=copies.head,
         per_cached_token=float(alone * width * (architecture.cached_values or llama)),
         per_slot=4.0 * alone * architecture.state_values,
-        decoding_weights=4.0 * architecture.num_parameters if packs and alone else 0.0,
+        decoding_weights=copies.decoding,
+        graphs=copies.graphs,
+        scratch_rows=copies.scratch_rows,
     )

@@ -116,6 +116,9 @@ class LocalEngine(Settings):
     data_parallel: int = Field(1, ge=1, le=4096)
     """Processes that sample and train together, one to each GPU; on a CPU they share its threads.
     Optimizer state and gradients are sharded over them."""
+    graphs: bool = True
+    """On CUDA: record decoding steps of plain models and replay them, which launches hundreds of
+    kernels at once."""
     slots: int | None = Field(None, ge=1, le=2**20)
     """Sequences sampled at once; None: the planner decides."""
     token_budget: int | None = Field(None, ge=64, le=2**31)

@@ -4,11 +4,10 @@ import pytest
 import torch
 from tests.unit.engines.families import sharp_model
 
-from training_gym.engines.local.attention import SlotLayout
-from training_gym.engines.local.cache import SlotCache
 from training_gym.engines.local.decoding import PLAIN_TYPES
 from training_gym.engines.local.network import Network
 from training_gym.engines.local.prepacked import PackedLinear
+from training_gym.engines.local.slot_layout import SlotLayout
 from training_gym.models.weights.tiny import FAMILIES, tiny_model
 from training_gym.spec.recipe import Lora
 
@@ -23,7 +22,7 @@ def folder(request, tmp_path_factory):
 
 def two_steps(network, next_logits):
     """Logits of two steps over rows of different lengths."""
-    cache = SlotCache(len(HELD))
+    cache = network.cache(len(HELD))
     cache.reserve(64)
     spans = [range(length) for length in HELD]
     positions = torch.tensor([place for span in spans for place in span])
@@ -39,7 +38,7 @@ def two_steps(network, next_logits):
 
 @torch.no_grad()
 def difference(network):
-    assert network._decoder is not None
+    assert network.decoding.name == "packed weights"
     by_modules = two_steps(network, lambda *inputs: network.logits(network.hidden(*inputs)))
     return (two_steps(network, network.next_logits) - by_modules).abs().max()
 
@@ -74,7 +73,7 @@ def test_an_adapter_is_part_of_the_packed_weights_and_can_be_switched_off(folder
 @pytest.mark.parametrize("family", sorted(set(FAMILIES) - set(PLAIN_TYPES)))
 def test_other_families_keep_to_their_modules(family, tmp_path):
     network = Network(sharp_model(tiny_model(tmp_path, family)))
-    assert network._decoder is None
+    assert network.decoding.by_modules
 
 
 def test_a_packed_product_takes_activation_sum_and_factor_along():

@@ -120,6 +120,41 @@ def test_fewer_sequences_are_sampled_at_once_where_more_do_not_fit():
         made.sampling_slots(8, 900_000)
 
 
+def test_what_sampling_keeps_stays_where_both_fit_and_goes_before_micro_batches_shrink():
+    """Copies of 100 MiB, eight rows of 448 tokens, as many rows of logits."""
+    kept = 100 + 8 * 4.48 + 0.8
+    given_up = []
+    made, said = guard(FIXED + 1024 + int(kept) - 1)
+    assert not made.retains(8, 400, lambda: given_up.append("never"))
+    assert made.token_budget(100) == 1024
+    made, said = guard(FIXED + 1024 + int(kept) + 1)
+    assert made.retains(8, 400, lambda: given_up.append("now"))
+    assert made.token_budget(100) == 1024
+    assert made.training_peak(1024)["training_predicted_peak_memory_gib"] == pytest.approx(
+        (FIXED + 1024 + kept) / 1024
+    )
+    made._meter.top = int((FIXED + 1054 + kept) * MIB)  # it was a little more
+    made.training_peak(1024)
+    made._meter.total += 100 * MIB  # without what is kept, the margin fits as well
+    assert made.token_budget(100) == 1024
+    assert given_up == ["now"]
+    assert said[0] == (
+        "memory_shrunk",
+        {"phase": "training", "why": "predicted", "kept_gib": pytest.approx(kept / 1024)},
+    )
+
+
+def test_an_update_that_ran_out_of_memory_gives_up_what_sampling_keeps_first():
+    made, said = guard(10**6)
+    given_up = []
+    assert made.retains(8, 400, lambda: given_up.append("now"))
+    assert made.after_failure(100) == 1024
+    assert given_up == ["now"]
+    assert made.after_failure(100) == 512
+    assert [fields["why"] for _, fields in said] == ["failed", "failed"]
+    assert given_up == ["now"]
+
+
 def rows(count=6):
     return [
         Credited(

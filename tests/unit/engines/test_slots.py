@@ -2,6 +2,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from training_gym.engines.local.cache import SlotCache
 from training_gym.engines.local.recurrent_states import State
 from training_gym.engines.local.slots import SlotTable, common_prefix
 
@@ -18,7 +19,7 @@ class Rows:
     """A table whose cache holds the token itself, so that every move can be checked."""
 
     def __init__(self, num_rows):
-        self.table = SlotTable(num_rows)
+        self.table = SlotTable(SlotCache(num_rows))
         self.table.cache.reserve(16)
 
     def fill(self, row):
@@ -77,7 +78,7 @@ class StatefulRows:
     """A table whose states spell the tokens they stand behind."""
 
     def __init__(self, num_rows):
-        self.table = SlotTable(num_rows, stateful=True)
+        self.table = SlotTable(SlotCache(num_rows), stateful=True)
 
     def feed(self, row, tokens):
         slot = self.table.slots[row]

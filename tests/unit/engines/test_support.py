@@ -37,6 +37,12 @@ def refused(algorithm=None, sampling=None, **engine):
             {"sampler": {"cpu_cache_gib": 4}, "deterministic": False, "device": "cuda"},
             ["recipe.engine.sampler.cpu_cache_gib"],
         ),
+        ({"graphs": True}, []),
+        ({"graphs": True, "device": "cuda"}, []),
+        ({"graphs": False, "device": "cpu"}, []),
+        ({"graphs": True, "device": "cpu"}, ["recipe.engine.graphs"]),
+        ({"graphs": True, "device": "mps"}, ["recipe.engine.graphs"]),
+        ({"graphs": True, "sampler": "vllm", "deterministic": False}, ["recipe.engine.graphs"]),
         # Where answers are given it is looked at all the same.
         ({"algorithm": SFT(), "sampler": "vllm"}, ["recipe.engine.sampler"] * 2),
         (

@@ -5,8 +5,13 @@ from tests.unit.planning.known import H200, LAPTOP, QWEN3_8B, SMOLLM2_135M, haik
 
 from training_gym.planning.memory import (
     GIB,
+    GRAPH_BYTES,
+    GRAPHS_KEPT,
+    Copies,
     Shape,
     adapter_parameters,
+    cached_tokens,
+    copies_of,
     estimate_memory,
 )
 from training_gym.spec.algorithms import SFT
@@ -87,7 +92,7 @@ def test_vllm_takes_what_it_was_given() -> None:
 
 def test_what_an_accelerator_computes_in_half_precision_takes_half() -> None:
     shape = Shape(slots=8, token_budget=64, sequence_tokens=64)
-    on_device = estimate_memory(haiku(), SMOLLM2_135M, H200, shape)
+    on_device = estimate_memory(haiku(engine={"graphs": False}), SMOLLM2_135M, H200, shape)
     forced = estimate_memory(haiku(engine={"device": "cpu"}), SMOLLM2_135M, H200, shape)
     assert on_device.kv_cache_gib * 2 == forced.kv_cache_gib
     assert on_device.gradients_gib == forced.gradients_gib
@@ -101,3 +106,58 @@ def test_a_frozen_model_beside_the_policy_takes_its_weights() -> None:
     both = estimate_memory(haiku(), beside, LAPTOP, shape)
     assert both.weights_gib == pytest.approx(2 * alone.weights_gib)
     assert both.optimizer_gib == alone.optimizer_gib
+
+
+def test_copies_of_weights_are_counted_where_they_are_made() -> None:
+    small = SMOLLM2_135M
+    head = 4.0 * small.vocab_size * small.hidden_size
+    assert copies_of(haiku(), small, LAPTOP) == Copies(head, 4.0 * small.num_parameters)
+    graphs = float(GRAPHS_KEPT * GRAPH_BYTES)
+    assert copies_of(haiku(), QWEN3_8B, H200) == Copies(
+        decoding=2.0 * QWEN3_8B.num_parameters, graphs=graphs, scratch_rows=1
+    )
+    without = haiku(engine={"graphs": False, "dtype": "float32"})
+    assert copies_of(without, QWEN3_8B, H200) == Copies(decoding=4.0 * QWEN3_8B.num_parameters)
+    adapted = copies_of(haiku(adapter=Lora(rank=8)), QWEN3_8B, H200)
+    assert adapted.decoding > 2 * (
+        QWEN3_8B.num_parameters + adapter_parameters(QWEN3_8B, Lora(rank=8))
+    )
+    by_vllm = haiku(engine={"sampler": "vllm", "deterministic": False})
+    assert copies_of(by_vllm, QWEN3_8B, H200) == Copies()
+    assert copies_of(haiku(algorithm=SFT(), group_size=1), small, LAPTOP) == Copies(head)
+    assert copies_of(haiku(), small.changed(family="gemma3_text"), LAPTOP) == Copies()
+    assert copies_of(haiku(engine={"device": "mps"}), small, LAPTOP) == Copies()
+
+
+def test_a_copy_is_counted_as_far_as_nothing_else_makes_room_for_it() -> None:
+    """Under an adapter there are no gradients whose place it could take while it samples."""
+    small = SMOLLM2_135M
+    roomy = Shape(slots=1, token_budget=4096, sequence_tokens=64)
+    tight = Shape(slots=1, token_budget=64, sequence_tokens=64)
+    head = 4 * small.vocab_size * small.hidden_size / GIB
+    weights = 4 * small.num_parameters / GIB
+    full = estimate_memory(haiku(), small, LAPTOP, tight)
+    assert full.weights_gib == pytest.approx(weights + head)
+    adapter = Lora(rank=4)
+    adapted = 4 * adapter_parameters(small, adapter) / GIB
+    run = haiku(adapter=adapter)
+    assert estimate_memory(run, small, LAPTOP, roomy).weights_gib == pytest.approx(
+        weights + adapted + head
+    )
+    found = estimate_memory(run, small, LAPTOP, tight)
+    sampling = 2 * weights + adapted + found.optimizer_gib + found.kv_cache_gib
+    assert found.total_gib - found.logits_gib - found.process_gib == pytest.approx(sampling)
+
+
+def test_on_an_accelerator_a_copy_takes_the_place_of_trainings_casts() -> None:
+    shape = Shape(slots=8, token_budget=1024, sequence_tokens=500)
+    recorded = estimate_memory(haiku(), SMOLLM2_135M, H200, shape)
+    plain = estimate_memory(haiku(engine={"graphs": False}), SMOLLM2_135M, H200, shape)
+    assert recorded.weights_gib == plain.weights_gib
+    assert recorded.process_gib - plain.process_gib == pytest.approx(
+        GRAPHS_KEPT * GRAPH_BYTES / GIB
+    )
+    assert recorded.kv_cache_gib == pytest.approx(plain.kv_cache_gib * 9 / 8)
+    assert cached_tokens(500) == 512
+    longer = Shape(slots=8, token_budget=1024, sequence_tokens=512)
+    assert estimate_memory(haiku(), SMOLLM2_135M, H200, longer) == recorded

@@ -25,6 +25,7 @@ from training_gym.engines.local.parallel.team import Team
 from training_gym.engines.local.preparation import prepare_torch, prompt_tokens, write_texts
 from training_gym.engines.local.reports import Reports
 from training_gym.engines.local.requests import Requests
+from training_gym.engines.local.sampler import LocalSampler
 from training_gym.engines.local.state import Progress
 from training_gym.engines.local.translation import translation_for
 from training_gym.engines.local.watched import Watched
@@ -128,7 +129,11 @@ class Assembly:
             say=self.recorder.event,
         )
         self.recorder.event(
-            "model_loaded", folder=str(source), parity=core.parity, packs=core.network.packs
+            "model_loaded",
+            folder=str(source),
+            parity=core.parity,
+            packs=core.network.packs,
+            decodes_by=core.network.decoding.name,
         )
         self.codec: TextCodec = core.codec
         self._stack.push_async_callback(write_texts(self.run, self.codec, self.recorder.log))
@@ -138,6 +143,8 @@ class Assembly:
         self.sampler = await self._sampler(core, team.ranks, slots)
         if not team.ranks:  # to repeat an update, all trainers would have to
             self.trainer.guard = guard
+            if isinstance(self.sampler, LocalSampler):
+                core.retain(self.sampler, guard, slots)
         self._stack.push_async_callback(self.sampler.close)
         fixed = fixed_models(self.plan, self.sampler, core.network, self.compute)
         self._services = Services(fixed=fixed)

@@ -8,10 +8,21 @@ and values serve any later request that begins with the same tokens, until the r
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 
 from training_gym.engines.local.recurrent_states import State
+from training_gym.planning.memory import cached_tokens
+
+
+class Places(NamedTuple):
+    """Where a step's keys and values go: made once for all layers."""
+
+    rows: torch.Tensor
+    """(n,)"""
+    positions: torch.Tensor
+    """(n,)"""
 
 
 class SlotCache:
@@ -22,12 +33,20 @@ class SlotCache:
     instead, and a marked one: that behind the row's prompt, which other rows can start from.
     """
 
-    GROWTH_TOKENS = 64
+    def __init__(
+        self, num_rows: int, *, dtype: torch.dtype | None = None, scratch: bool = False
+    ) -> None:
+        """Room for `num_rows` sequences; memory is taken as it is used.
 
-    def __init__(self, num_rows: int) -> None:
-        """Room for `num_rows` sequences; memory is taken as it is used."""
+        Keys and values are kept in `dtype`; None: as they are handed over. With `scratch` there is
+        one row more, number `num_rows`, for what is computed and not wanted.
+        """
         self.num_rows = num_rows
         self.capacity = 0
+        self.allocations = 0
+        """Rises whenever keys or values come to lie elsewhere."""
+        self.dtype = dtype
+        self._allocated_rows = num_rows + scratch
         self._keys: dict[int, torch.Tensor] = {}
         self._values: dict[int, torch.Tensor] = {}
         self._states: dict[int, State] = {}
@@ -37,8 +56,8 @@ class SlotCache:
         """Make sure that every row can hold `num_tokens`."""
         if num_tokens <= self.capacity:
             return
-        steps = -(-num_tokens // self.GROWTH_TOKENS)
-        self.capacity = steps * self.GROWTH_TOKENS
+        self.capacity = cached_tokens(num_tokens)
+        self.allocations += 1
         for store in (self._keys, self._values):
             for layer, old in store.items():
                 grown = old.new_zeros(old.shape[0], old.shape[1], self.capacity, old.shape[3])
@@ -54,16 +73,12 @@ class SlotCache:
         self._keys[layer][row, :, start:end] = key
         self._values[layer][row, :, start:end] = value
 
-    def append(
-        self, layer: int, starts: Sequence[int], key: torch.Tensor, value: torch.Tensor
-    ) -> None:
-        """Store one position in each of rows 0…n-1; key and value (n, key heads, head dim)."""
+    def append(self, layer: int, places: Places, key: torch.Tensor, value: torch.Tensor) -> None:
+        """Store one position in each of n rows; key and value (n, key heads, head dim)."""
         self._allocate(layer, key.transpose(0, 1), value.transpose(0, 1))
-        num_rows = len(starts)
-        rows = torch.arange(num_rows, device=key.device)
-        positions = torch.tensor(starts, device=key.device)
-        self._keys[layer][rows, :, positions] = key
-        self._values[layer][rows, :, positions] = value
+        rows, positions = places
+        for kept, new in ((self._keys[layer], key), (self._values[layer], value)):
+            kept[rows, :, positions] = new.to(kept.dtype)
 
     def read(self, layer: int, row: int, length: int) -> tuple[torch.Tensor, torch.Tensor]:
         """The first `length` positions of one row, (1, key heads, length, head dim) each."""
@@ -128,13 +143,16 @@ class SlotCache:
                     rows = both.to(tensor.device)
                     tensor[rows] = tensor[rows.flip(0)]
 
+    @torch.inference_mode()
+    def clear(self) -> None:
+        """Make all that is kept zero, where it lies."""
+        for tensor in self._tensors():
+            tensor.zero_()
+
     @property
     def num_bytes(self) -> int:
         """Memory taken."""
-        tensors = [*self._keys.values(), *self._values.values()]
-        for state in (*self._states.values(), *self._marked.values()):
-            tensors += state
-        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        return sum(tensor.numel() * tensor.element_size() for tensor in self._tensors())
 
     def release(self) -> None:
         """Give all memory back; what was cached is gone."""
@@ -143,13 +161,25 @@ class SlotCache:
         self._states.clear()
         self._marked.clear()
         self.capacity = 0
+        self.allocations += 1
+
+    def _tensors(self) -> list[torch.Tensor]:
+        tensors = [*self._keys.values(), *self._values.values()]
+        for state in (*self._states.values(), *self._marked.values()):
+            tensors += state
+        return tensors
 
     def _allocate(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> None:
         if layer in self._keys:
             return
+        self.allocations += 1
         for store, like in ((self._keys, key), (self._values, value)):
             store[layer] = like.new_zeros(
-                self.num_rows, like.shape[0], self.capacity, like.shape[-1]
+                self._allocated_rows,
+                like.shape[0],
+                self.capacity,
+                like.shape[-1],
+                dtype=self.dtype if like.is_floating_point() else None,
             )
 
 

@@ -11,6 +11,7 @@ from typing import Protocol
 import torch
 
 from training_gym.engines.local.attention import Layout
+from training_gym.engines.local.graphs import Recorder
 from training_gym.engines.local.head import chunked_logprobs
 from training_gym.engines.local.network import Network
 from training_gym.engines.local.packing import MicroBatch, Row, micro_batches
@@ -117,13 +118,14 @@ def same_vocabulary(first: TextCodec, second: TextCodec) -> bool:
     )
 
 
-def frozen(folder: Path, policy: Network) -> Network:
+def frozen(folder: Path, policy: Network, *, recorder: Recorder | None = None) -> Network:
     """The model in `folder`, where and as the policy is computed, never to change."""
     model = load_model(folder, dtype=torch.float32, device=policy.device)
     model.requires_grad_(False)
     model.eval()
-    network = Network(model, autocast=policy.autocast)
+    network = Network(model, autocast=policy.autocast, recorder=recorder)
     network.check_parity()
+    network.release()  # of what the comparison made: most of these never draw a token
     return network
 
 

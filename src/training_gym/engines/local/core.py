@@ -11,6 +11,8 @@ import torch
 from training_gym.engines.local.companions import Companions, load_companions
 from training_gym.engines.local.compute import Compute
 from training_gym.engines.local.drawing import RunSampler
+from training_gym.engines.local.graphs import recorder_on
+from training_gym.engines.local.guard import MemoryGuard
 from training_gym.engines.local.network import Network
 from training_gym.engines.local.parallel.ranks import Rank
 from training_gym.engines.local.parallel.replicas import Alone, Replicas
@@ -88,6 +90,22 @@ class Core:
         made.version = self.origin.version
         return made
 
+    def retain(self, sampler: LocalSampler, guard: MemoryGuard, slots: int) -> None:
+        """Keep what recorded steps read and write while the weights change, where it fits.
+
+        Each step would have to be recorded anew for every batch, which takes longer than it saves.
+        """
+        network, tokens = self.network, self.origin.plan.max_sequence_tokens
+        if not network.decoding.records:
+            return
+
+        def give_up() -> None:
+            network.retains = False
+            network.release()
+            sampler.give_back()
+
+        network.retains = guard.retains(slots, tokens, give_up)
+
     def vllm_sampler(self, compute: Compute, slots: int) -> RunSampler:
         """What draws from a copy of the weights in vLLM; on the compute thread.
 
@@ -156,6 +174,10 @@ def _load_network(plan: Plan, folder: Path, rank: int) -> Network:
         adapter=None if adapted else recipe.adapter,
         seed=recipe.seed,
     )
-    network = Network(model, autocast=torch.bfloat16 if engine.dtype == "bfloat16" else None)
+    network = Network(
+        model,
+        autocast=torch.bfloat16 if engine.dtype == "bfloat16" else None,
+        recorder=recorder_on(model.device, wanted=engine.graphs),
+    )
     model.eval()
     return network

@@ -2,75 +2,107 @@
 
 At a few rows a step, a model's own modules spend as much time between the matrix products as in
 them. Models whose layers are those of Llama (root mean square norms before attention and before a
-gated SiLU, rotary or no positions) are therefore decoded here: query, key and value in one
-product of packed weights, activations and residuals within the products. An adapter is added to
-the weights when they are packed, so that it costs nothing per token.
+gated SiLU, rotary or no positions) are therefore decoded here, over weights laid out for it
+(`arrangements`): query, key and value in one product, activations and residuals with the products.
+Norms, positions and the sum over layers are float32 whatever the products are in, as they are in
+the modules under autocast.
 
 Everything else, and whatever `Network.check_parity` finds to differ, runs through the modules.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
-import torch.nn.functional as F
 
-from training_gym.engines.local.attention import SlotLayout
+from training_gym.engines.local.arrangements import Applied, Arrangement, Linear, normalised
 from training_gym.engines.local.kernels import LayerOptions
-from training_gym.engines.local.prepacked import PackedLinear, available
-from training_gym.engines.local.routing import effective_weight
-from training_gym.spec.errors import EngineError
+from training_gym.engines.local.routing import linear_parts
+from training_gym.planning.memory import PLAIN_FAMILIES
 
-PLAIN_TYPES = ("llama", "mistral", "qwen2", "qwen3", "smollm3")
+PLAIN_TYPES = PLAIN_FAMILIES
 """`model_type`s whose layers are built from the parts this module knows."""
+
+
+class DecodeLayout(Protocol):
+    """Where a step's tokens belong."""
+
+    def decode(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: LayerOptions
+    ) -> torch.Tensor:
+        """Attend with one token a row: query (n, H, D), key and value (n, K, D); (n, H, D)."""
+        ...
 
 
 @dataclass(frozen=True)
 class PlainLayer:
-    """One layer's weights, packed."""
+    """One layer, its weights laid out."""
 
     options: LayerOptions
     input_norm: torch.nn.Module
-    query_key_value: PackedLinear
-    query_norm: torch.nn.Module | None
-    key_norm: torch.nn.Module | None
+    query_key_value: Linear
+    head_norms: Applied | None
     rotates: bool
     """Whether positions enter; a few layers of SmolLM3 know none."""
-    output: PackedLinear
+    output: Linear
     inner_norm: torch.nn.Module
-    gate: PackedLinear
-    up: PackedLinear
-    down: PackedLinear
+    gated: Applied
+    down: Linear
 
 
-Stamp = tuple[tuple[object, ...], ...]
-"""Where each weight lies, how often it was changed, and which adapters are active."""
+@dataclass(frozen=True)
+class Stamp:
+    """By what is seen that weights have changed."""
+
+    adapters: tuple[object, ...]
+    """Which are active."""
+    addresses: tuple[int, ...]
+    """Where each weight lies."""
+    versions: tuple[int, ...]
+    """How often each was changed."""
 
 
 class Decoder:
-    """Computes decoding steps of a plain model; packs its weights when they have changed."""
+    """Computes decoding steps of a plain model; takes up its weights when they have changed."""
 
-    def __init__(self, causal_lm: Any) -> None:
-        """Of a model that `is_plain`."""
-        self._model = causal_lm
+    def __init__(self, causal_lm: Any, arrange: Callable[[], Arrangement]) -> None:
+        """Of a model that `is_plain`; `arrange` makes what lays its weights out."""
         self._backbone = causal_lm.base_model
+        self._causal_lm = causal_lm
         self._head_module = causal_lm.get_output_embeddings()
         config = causal_lm.config
         self._num_heads: int = config.num_attention_heads
         self._num_key_heads: int = config.num_key_value_heads
+        self._arrange = arrange
+        self._arrangement: Arrangement | None = None
         self._layers: list[PlainLayer] = []
-        self._head: PackedLinear | None = None
+        self._head: Linear | None = None
         self._adapted: list[Any] = []
+        self._weights: list[tuple[dict[str, Any], str]] = []
         self._stamp: Stamp | None = None
+        self.layouts = 0
+        """Rises whenever what a step reads may lie elsewhere than before."""
+
+    @property
+    def holds_copies(self) -> bool:
+        """Whether weights are laid out in memory."""
+        return self._arrangement is not None
 
     def logits(
-        self, ids: torch.Tensor, positions: torch.Tensor, layout: SlotLayout
+        self, ids: torch.Tensor, positions: torch.Tensor, layout: DecodeLayout
     ) -> torch.Tensor:
-        """Logits (n, vocabulary) after token `ids[i]` at `positions[i]` of row i."""
-        self._pack_if_changed()
-        assert self._head is not None
+        """Logits (n, vocabulary) after token `ids[i]` at `positions[i]` of row i, in float32."""
+        self.prepare()
+        return self.compute(ids, positions, layout)
+
+    def compute(
+        self, ids: torch.Tensor, positions: torch.Tensor, layout: DecodeLayout
+    ) -> torch.Tensor:
+        """`logits` by the weights as they were when last prepared."""
+        assert self._head is not None, "prepared"
         hidden = self._backbone.embed_tokens(ids)
         cos, sin = self._backbone.rotary_emb(hidden, positions.unsqueeze(0))
         half = sin.shape[-1] // 2
@@ -78,64 +110,113 @@ class Decoder:
         rotation = cos[0].unsqueeze(1), signed.unsqueeze(1)
         for layer in self._layers:
             hidden = self._layer(layer, hidden, rotation, layout)
-        return self._head(_normalised(hidden, self._backbone.norm))
+        return self._head(normalised(hidden, self._backbone.norm)).float()
+
+    def prepare(self) -> None:
+        """Take up the weights if they have changed since."""
+        stamp = None if self._stamp is None else self._stamped()
+        if stamp is not None and stamp == self._stamp:
+            return
+        if stamp is None or not self._renewed(stamp):
+            self._build()
+        self._stamp = self._stamped()
+
+    def outdate(self) -> None:
+        """The weights have changed in a way that torch does not count."""
+        if self._stamp is not None:
+            self._stamp = Stamp(self._stamp.adapters, self._stamp.addresses, ())
 
     def release(self) -> None:
-        """Forget the packed weights; the next step packs anew."""
-        self._layers, self._head, self._stamp = [], None, None
+        """Forget what is laid out; the next step lays out anew."""
+        self._layers, self._head, self._arrangement = [], None, None
+        self._weights, self._adapted, self._stamp = [], [], None
+        self.layouts += 1
 
     def _layer(
         self,
         layer: PlainLayer,
         hidden: torch.Tensor,
         rotation: tuple[torch.Tensor, torch.Tensor],
-        layout: SlotLayout,
+        layout: DecodeLayout,
     ) -> torch.Tensor:
         num_rows, num_heads, num_key_heads = len(hidden), self._num_heads, self._num_key_heads
-        mixed = layer.query_key_value(_normalised(hidden, layer.input_norm))
+        mixed = layer.query_key_value(normalised(hidden, layer.input_norm))
         mixed = mixed.view(num_rows, num_heads + 2 * num_key_heads, -1)
         rotated, value = torch.split(mixed, [num_heads + num_key_heads, num_key_heads], dim=1)
-        if layer.query_norm is not None and layer.key_norm is not None:
-            query, key = torch.split(rotated, [num_heads, num_key_heads], dim=1)
-            parts = [_normalised(query, layer.query_norm), _normalised(key, layer.key_norm)]
-            rotated = torch.cat(parts, dim=1)
+        if layer.head_norms is not None:
+            rotated = layer.head_norms(rotated)
         if layer.rotates:
             cos, signed_sin = rotation
+            rotated = rotated.to(cos.dtype)
             swapped = torch.roll(rotated, rotated.shape[-1] // 2, dims=-1)
             rotated = torch.addcmul(rotated * cos, swapped, signed_sin)
+        rotated = rotated.to(value.dtype)
         query, key = torch.split(rotated, [num_heads, num_key_heads], dim=1)
         attended = layout.decode(query, key, value, layer.options)
         hidden = layer.output.plus(attended.reshape(num_rows, -1), hidden)
-        normed = _normalised(hidden, layer.inner_norm)
-        gated = layer.up.times(normed, layer.gate(normed, "swish"))
-        return layer.down.plus(gated, hidden)
+        return layer.down.plus(layer.gated(normalised(hidden, layer.inner_norm)), hidden)
 
-    def _pack_if_changed(self) -> None:
-        if self._stamp is not None and self._stamp == self._stamped():
-            return
+    def _renewed(self, stamp: Stamp) -> bool:
+        """Whether the weights could be taken up where they are laid out."""
+        before, arrangement = self._stamp, self._arrangement
+        if before is None or arrangement is None:
+            return False
+        moved = (before.adapters, before.addresses) != (stamp.adapters, stamp.addresses)
+        return not moved and arrangement.renew()
+
+    def _build(self) -> None:
         self.release()  # before the new ones are made: never both in memory
-        self._layers = [_packed_layer(module) for module in self._backbone.layers]
-        self._head = _packed(self._head_module)
-        self._adapted = [m for m in self._backbone.modules() if hasattr(m, "lora_A")]
-        self._stamp = self._stamped()
+        arrangement = self._arrange()
+        self._layers = [self._laid_out(arrangement, module) for module in self._backbone.layers]
+        self._head = arrangement.linear(self._head_module)
+        modules = list(self._causal_lm.modules())
+        self._adapted = [module for module in modules if hasattr(module, "lora_A")]
+        # Their dictionaries tell also who got another parameter, and are looked at in every step.
+        self._weights = [(m._parameters, name) for m in modules for name in m._parameters]
+        self._arrangement = arrangement
+
+    def _laid_out(self, arrangement: Arrangement, module: Any) -> PlainLayer:
+        attention, mlp = module.self_attn, module.mlp
+        window = getattr(attention, "sliding_window", None)
+        if attention.config.model_type == "mistral":  # whose layers ask the configuration
+            window = attention.config.sliding_window
+        norms = getattr(attention, "q_norm", None), getattr(attention, "k_norm", None)
+        return PlainLayer(
+            options=LayerOptions(attention.layer_idx, attention.scaling, window=window),
+            input_norm=module.input_layernorm,
+            query_key_value=arrangement.linear(
+                attention.q_proj, attention.k_proj, attention.v_proj
+            ),
+            head_norms=None
+            if norms[0] is None or norms[1] is None
+            else arrangement.head_norms(*norms, self._num_heads, self._num_key_heads),
+            rotates=bool(getattr(attention, "use_rope", True)),
+            output=arrangement.linear(attention.o_proj),
+            inner_norm=module.post_attention_layernorm,
+            gated=arrangement.gated(mlp.gate_proj, mlp.up_proj),
+            down=arrangement.linear(mlp.down_proj),
+        )
 
     def _stamped(self) -> Stamp:
-        weights = [(p.data_ptr(), p._version) for p in self._model.parameters()]
-        adapters = [
-            (tuple(module.active_adapters), module.disable_adapters, module.merged)
-            for module in self._adapted
-        ]
-        return *weights, *adapters
+        weights = [held[name] for held, name in self._weights if held[name] is not None]
+        return Stamp(
+            tuple(
+                (tuple(module.active_adapters), module.disable_adapters, module.merged)
+                for module in self._adapted
+            ),
+            tuple(weight.data_ptr() for weight in weights),
+            tuple(weight._version for weight in weights),
+        )
 
 
 def is_plain(causal_lm: Any) -> bool:
-    """Whether the model's layers are of the plain kind, and its weights can be packed."""
+    """Whether the model's layers are of the plain kind, and their weights are float32."""
     config = causal_lm.config
     return (
         config.model_type in PLAIN_TYPES
         and getattr(config, "hidden_act", None) == "silu"
-        and available(causal_lm.get_input_embeddings().weight)
-        and all(effective_weight(m) is not None for m in _linear_modules(causal_lm))
+        and causal_lm.get_input_embeddings().weight.dtype == torch.float32
+        and all(linear_parts(m) is not None for m in _linear_modules(causal_lm))
     )
 
 
@@ -146,43 +227,3 @@ def _linear_modules(causal_lm: Any) -> list[torch.nn.Module]:
         found += [attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj]
         found += [mlp.gate_proj, mlp.up_proj, mlp.down_proj]
     return found
-
-
-def _packed_layer(module: Any) -> PlainLayer:
-    attention, mlp = module.self_attn, module.mlp
-    window = getattr(attention, "sliding_window", None)
-    if attention.config.model_type == "mistral":  # whose layers ask the configuration
-        window = attention.config.sliding_window
-    return PlainLayer(
-        options=LayerOptions(layer=attention.layer_idx, scaling=attention.scaling, window=window),
-        input_norm=module.input_layernorm,
-        query_key_value=_packed(attention.q_proj, attention.k_proj, attention.v_proj),
-        query_norm=getattr(attention, "q_norm", None),
-        key_norm=getattr(attention, "k_norm", None),
-        rotates=bool(getattr(attention, "use_rope", True)),
-        output=_packed(attention.o_proj),
-        inner_norm=module.post_attention_layernorm,
-        gate=_packed(mlp.gate_proj),
-        up=_packed(mlp.up_proj),
-        down=_packed(mlp.down_proj),
-    )
-
-
-def _packed(*modules: torch.nn.Module) -> PackedLinear:
-    """Layers that read the same, as one; all have a bias, or none has."""
-    weights, biases = [], []
-    for module in modules:
-        found = effective_weight(module)
-        if found is None:
-            raise EngineError(
-                f"a layer of kind {type(module).__name__} was put into the model while it samples",
-                fix="use plain low-rank adapters of linear layers",
-            )
-        weights.append(found[0])
-        biases += [] if found[1] is None else [found[1]]
-    weight = weights[0] if len(weights) == 1 else torch.cat(weights)
-    return PackedLinear(weight, torch.cat(biases) if biases else None)
-
-
-def _normalised(x: torch.Tensor, norm: Any) -> torch.Tensor:
-    return F.rms_norm(x, (x.shape[-1],), norm.weight, norm.variance_epsilon)

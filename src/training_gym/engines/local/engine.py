@@ -231,6 +231,22 @@ def _handed_over(run: RunSpec) -> Iterator[Support]:
 
 
 def _device(recipe: Recipe) -> Iterator[Support]:
+    engine = recipe.engine
+    asked = engine.graphs and "graphs" in engine.model_fields_set
+    if asked and engine.sampler is not None:
+        yield Support(
+            path="recipe.engine.graphs",
+            verdict="refused",
+            reason="graphs=True has no effect where vLLM samples, which records its own",
+            fix="leave graphs out; Vllm(eager=False) is what has vLLM record",
+        )
+    elif asked and engine.device in ("cpu", "mps"):
+        yield Support(
+            path="recipe.engine.graphs",
+            verdict="refused",
+            reason=f"graphs=True has no effect with device={engine.device!r}",
+            fix="leave graphs out",
+        )
     if recipe.engine.deterministic and recipe.engine.device in ("cuda", "mps"):
         yield Support(
             path="recipe.engine.deterministic",

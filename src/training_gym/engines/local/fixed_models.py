@@ -10,6 +10,7 @@ from training_gym.engines.local.attendance import Attendance
 from training_gym.engines.local.companions import frozen
 from training_gym.engines.local.compute import Compute
 from training_gym.engines.local.drawing import RunSampler
+from training_gym.engines.local.graphs import recorder_on
 from training_gym.engines.local.groups import training_sampling
 from training_gym.engines.local.network import Network
 from training_gym.engines.local.sampler import LocalSampler
@@ -125,7 +126,9 @@ def fixed_models(
     refused = "in deterministic mode, several processes do not wait for its answers"
     return LocalFixedModels(
         catalogue.resolve,
-        lambda folder: frozen(folder, policy),
+        lambda folder: frozen(
+            folder, policy, recorder=recorder_on(policy.device, wanted=recipe.engine.graphs)
+        ),
         compute,
         sampling=training_sampling(recipe),
         seed=recipe.seed,

@@ -45,6 +45,8 @@ class MemoryGuard:
         self._loaded = meter.used()
         self._correction = 1.0
         self._measured = False
+        self._kept = 0.0
+        self._give_up: Callable[[], None] = lambda: None
 
     def sampling_slots(self, slots: int, tokens: int) -> int:
         """How many of `slots` sequences of `tokens` to sample at once.
@@ -65,6 +67,18 @@ class MemoryGuard:
             self._say("memory_shrunk", phase="sampling", slots=slots, planned=asked)
         return slots
 
+    def retains(self, slots: int, tokens: int, give_up: Callable[[], None]) -> bool:
+        """Whether what sampling keeps can stay in memory while it trains.
+
+        That is the weights laid out, the cache and recorded steps. `give_up` is called once an
+        update needs their memory; from then on they are counted no more.
+        """
+        kept = self._footprint.kept(slots, tokens)
+        if self._training(self._token_budget) + kept > self._ceiling():
+            return False
+        self._kept, self._give_up = kept, give_up
+        return True
+
     def token_budget(self, longest: int) -> int:
         """Packed tokens of the next update's micro-batches, whose longest row has `longest`.
 
@@ -74,6 +88,8 @@ class MemoryGuard:
         """
         self._meter.begin()
         ceiling = self._ceiling()
+        if self._kept and self._training(self._token_budget) > ceiling:
+            self._give_up_kept("predicted")
         while self._token_budget > longest and self._training(self._token_budget) > ceiling:
             self._shrink("predicted", longest)
         least = self._training(max(longest, 1))
@@ -85,7 +101,7 @@ class MemoryGuard:
         """An update is made whose largest micro-batch had `tokens`: learn from it, and tell."""
         peak = self._meter.peak()
         predicted = self._training(tokens)
-        others = self._loaded + self._footprint.training_fixed(tokens) + SLACK_BYTES
+        others = self._loaded + self._kept + self._footprint.training_fixed(tokens) + SLACK_BYTES
         self._correction = max(
             (peak - others) / (tokens * self._footprint.per_packed_token) * MARGIN,
             self._correction if self._measured else 0.1,
@@ -97,13 +113,18 @@ class MemoryGuard:
         }
 
     def after_failure(self, longest: int) -> int:
-        """An allocation failed: the smaller micro-batches to repeat the update with.
+        """An allocation failed: the micro-batches to repeat the update with.
+
+        They are smaller unless memory was kept for sampling until now.
 
         Raises `EngineError` where they cannot be smaller.
         """
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
+        if self._kept:
+            self._give_up_kept("failed")
+            return self._token_budget
         if self._token_budget <= longest:
             raise self._too_long(longest, self._training(longest), self._ceiling())
         self._shrink("failed", longest)
@@ -112,11 +133,18 @@ class MemoryGuard:
     def _training(self, tokens: int) -> float:
         footprint = self._footprint
         activations = self._correction * tokens * footprint.per_packed_token
-        return self._loaded + footprint.training_fixed(tokens) + activations + SLACK_BYTES
+        fixed = self._loaded + self._kept + footprint.training_fixed(tokens)
+        return fixed + activations + SLACK_BYTES
 
     def _ceiling(self) -> int:
         """The most that can be in use."""
         return self._meter.used() + self._meter.room()
+
+    def _give_up_kept(self, why: str) -> None:
+        """Have sampling keep nothing from one batch to the next any more."""
+        self._say("memory_shrunk", phase="training", why=why, kept_gib=self._kept / GIB)
+        self._kept = 0.0
+        self._give_up()
 
     def _shrink(self, why: str, longest: int) -> None:
         planned, self._token_budget = self._token_budget, max(self._token_budget // 2, longest)

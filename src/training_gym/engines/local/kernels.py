@@ -34,6 +34,16 @@ def causal_mask(start: int, total: int, window: int | None, device: torch.device
     return seen
 
 
+def seen_keys(positions: torch.Tensor, total: int, window: int | None) -> torch.Tensor:
+    """Which of the keys 0…total-1 rows at `positions` (n,) see: (n, 1, 1, total)."""
+    last = positions.view(-1, 1)
+    keys = torch.arange(total, device=positions.device).view(1, -1)
+    seen = keys <= last
+    if window is not None:
+        seen &= keys > last - window
+    return seen[:, None, None, :]
+
+
 def attend_segment(
     query: torch.Tensor,
     key: torch.Tensor,
@@ -70,7 +80,7 @@ def attend_rows(
 ) -> torch.Tensor:
     """One query a row: query (n, H, D), keys and values (n, K, m, D), result (n, H, D).
 
-    `seen` is (n, 1, 1, m), None: everything is.
+    `seen` is (n, 1, 1, m), or what to add to the scores (0 or -inf); None: everything is.
     """
     num_rows, num_heads, head_dim = query.shape
     num_key_heads = keys.shape[1]
@@ -96,14 +106,19 @@ def attend_explicitly(
     sinks: torch.Tensor | None,
 ) -> torch.Tensor:
     """Attention written out, for what the fused kernel does not know."""
-    scores = torch.matmul(query, key.transpose(2, 3)) * options.scaling
-    if options.softcap is not None:
-        scores = torch.tanh(scores / options.softcap) * options.softcap
-    if mask is not None:
+    scores = capped(torch.matmul(query, key.transpose(2, 3)) * options.scaling, options.softcap)
+    if mask is not None and mask.dtype == torch.bool:
         scores = scores.masked_fill(~mask, float("-inf"))
+    elif mask is not None:
+        scores = scores + mask
     exact = torch.promote_types(scores.dtype, torch.float32)
     if sinks is None:
         return torch.matmul(torch.softmax(scores, dim=-1, dtype=exact).to(value.dtype), value)
     column = sinks.expand(scores.shape[0], -1, scores.shape[2], 1).to(scores.dtype)
     weights = torch.softmax(torch.cat([scores, column], dim=-1), dim=-1, dtype=exact)
     return torch.matmul(weights[..., :-1].to(value.dtype), value)
+
+
+def capped(scores: torch.Tensor, softcap: float | None) -> torch.Tensor:
+    """Scores held between -softcap and softcap (Gemma 2)."""
+    return scores if softcap is None else torch.tanh(scores / softcap) * softcap

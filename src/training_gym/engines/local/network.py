@@ -17,27 +17,35 @@ from typing import Any
 import torch
 
 from training_gym.engines.local import attention, fused, parity, recurrence
-from training_gym.engines.local.attention import Layout, PackedLayout, Segment, SlotLayout
-from training_gym.engines.local.decoding import Decoder, is_plain
+from training_gym.engines.local.attention import Layout, PackedLayout, Segment
+from training_gym.engines.local.cache import SlotCache
+from training_gym.engines.local.graphs import Recorder
 from training_gym.engines.local.head import chunked_logprobs
+from training_gym.engines.local.packed_path import PackedPath
+from training_gym.engines.local.paths import fastest_path
 from training_gym.engines.local.projection import Projection, is_projectable
 from training_gym.engines.local.routing import BASE, Router, routing
+from training_gym.engines.local.slot_layout import SlotLayout
 from training_gym.engines.local.whole import hidden_whole
 from training_gym.models.weights.adapters import adapter_names
 from training_gym.spec.errors import EngineError, ModelError, did_you_mean
-
-PARITY_TOLERANCE = 3e-4
-"""Largest difference of a log-probability from the model's own forward, in float32."""
-
-HALF_TOLERANCE = 0.5
-"""The same in bfloat16."""
 
 
 class Network:
     """Backbone and head of a loaded model, called with packed tokens."""
 
-    def __init__(self, model: Any, *, autocast: torch.dtype | None = None) -> None:
-        """Take over `model`: its attention is replaced, its weights are shared."""
+    def __init__(
+        self,
+        model: Any,
+        *,
+        autocast: torch.dtype | None = None,
+        recorder: Recorder | None = None,
+    ) -> None:
+        """Take over `model`: its attention is replaced, its weights are shared.
+
+        Products are computed in `autocast`, None: in the type of the weights. `recorder` records
+        decoding steps where a decoder computes them.
+        """
         attention.register()
         self.model = model
         self.autocast = autocast
@@ -57,13 +65,22 @@ class Network:
         self.adapter: str | None = None
         """The adapter this network is a view of; None: whatever the model has active."""
         self._router: Router | None = None
-        self._decoder: Decoder | None = None
+        self.retains = False
+        """Whether what decoding keeps beside the weights stays in memory while they change."""
+        self.decoding = fastest_path(self._causal_lm, autocast=autocast, recorder=recorder)
+        self.packing = PackedPath()
+        """How packed sequences attend; by more than torch's attention once that is proven."""
         self._projection: Projection | None = None
-        if autocast is None and is_plain(self._causal_lm):
-            self._decoder = Decoder(self._causal_lm)
-            fused.install(self._causal_lm)
-            if is_projectable(self._head):
-                self._projection = Projection(self._head)
+        self._is_fused = False
+        if self.decoding.packs:
+            self._fuse(True)
+
+    def _fuse(self, wanted: bool) -> None:
+        """Train plain float32 layers on a CPU through parts of our own, or no more."""
+        self._is_fused, self._projection = wanted, None
+        (fused.install if wanted else fused.remove)(self._causal_lm)
+        if wanted and is_projectable(self._head):
+            self._projection = Projection(self._head)
 
     @property
     def parts(self) -> tuple[torch.nn.Module, torch.nn.Module]:
@@ -73,6 +90,12 @@ class Network:
     def compute_through(self, backbone: torch.nn.Module) -> None:
         """From now on call `backbone`, which does the same as the one before, and more."""
         self._backbone = backbone
+
+    @property
+    def kind(self) -> str:
+        """The model's type, as its configuration names it."""
+        kind: str = self._causal_lm.config.model_type
+        return kind
 
     @property
     def own_adapter(self) -> str:
@@ -130,7 +153,7 @@ class Network:
                 input_ids=ids.unsqueeze(0),
                 position_ids=positions.unsqueeze(0),
                 use_cache=False,
-                layout=layout,
+                layout=self.packing.over(layout),
             )
         hidden: torch.Tensor = output.last_hidden_state[0]
         return hidden
@@ -149,19 +172,32 @@ class Network:
             logits = torch.tanh(logits / self._softcap) * self._softcap
         return logits
 
+    def cache(self, num_rows: int) -> SlotCache:
+        """An empty cache of keys and values as passes read them."""
+        return SlotCache(num_rows, dtype=self.autocast, scratch=self.decoding.records)
+
     @torch.no_grad()
     def next_logits(
         self, ids: torch.Tensor, positions: torch.Tensor, layout: SlotLayout
     ) -> torch.Tensor:
-        """Logits (n, vocabulary) after one token in each of n rows; `layout.is_decode`."""
-        if self._decoder is None or self._router is not None:
-            return self.logits(self.hidden(ids, positions, layout))
-        return self._decoder.logits(ids, positions, layout)
+        """Logits (n, vocabulary) after one token in each of n rows; `layout.is_decode`.
+
+        `ids` and `positions` may lie on the CPU. The next step may overwrite the logits.
+        """
+        if not self.decoding.by_modules and self._router is None:
+            return self.decoding.logits(ids, positions, layout, self.device)
+        self.decoding.release()
+        return self.logits(self.hidden(ids.to(self.device), positions.to(self.device), layout))
 
     def release(self) -> None:
-        """Give back the memory of what decoding keeps beside the weights, before they change."""
-        if self._decoder is not None:
-            self._decoder.release()
+        """Give back the memory of what decoding keeps beside the weights, before they change.
+
+        With `retains` it stays, and takes up the weights when they have changed.
+        """
+        if self.retains:
+            self.decoding.outdate()
+        else:
+            self.decoding.release()
         if self._projection is not None:
             self._projection.release()
 
@@ -197,78 +233,40 @@ class Network:
         with torch.autocast(self.device.type, dtype=self.autocast):
             yield
 
-    @torch.no_grad()
     def check_parity(self) -> float:
-        """Compare with the model's own forward on a short sequence; the largest difference.
+        """Compare with the model's own forward, and turn to what agrees: see `parity.check`.
 
-        It is packed as training packs it, behind a prefix which another segment continues too, and
-        computed token by token over the cache, beside another row.
-
-        Both in float32, where anything but rounding shows, and then as the network computes. Where
-        they disagree, or the layers do not take a layout, the network turns to computing sequences
-        whole, says so on stderr, and is compared again.
-
-        Raises `ModelError` where that disagrees, too: such a model would be trained on something
-        else than it computes.
+        Returns the largest difference of a log-probability. Raises `ModelError` where nothing
+        agrees.
         """
-        ids = torch.arange(1, 13, device=self.device) * 7 % self.vocab_size
-        was_training, precision = self.model.training, self.autocast
-        self.model.eval()
-        self.autocast = None
-        exact = self._causal_lm.dtype not in (torch.bfloat16, torch.float16)
-        try:
-            expected = self._own_logprobs(ids)
-            tolerance = PARITY_TOLERANCE if exact else HALF_TOLERANCE
-            difference, why = self._difference(ids, expected, tolerance)
-            if why and self._decoder is not None:
-                self._decoder = self._projection = None
-                fused.remove(self._causal_lm)
-                difference, why = self._difference(ids, expected, tolerance)
-            if why and self.packs:
-                self._stop_packing(why)
-                difference, why = self._difference(ids, expected, tolerance)
-            self.autocast = precision
-            if precision is not None and not why:
-                difference, why = self._difference(ids, expected, HALF_TOLERANCE)
-        finally:
-            self.autocast = precision
-            self.model.train(was_training)
-        if why:
-            kind = self._causal_lm.config.model_type
-            raise ModelError(
-                f"the embedded engine cannot run models of type {kind!r}: {why}",
-                fix="choose another model, such as smollm2-135m",
-            )
-        return difference
+        return parity.check(self)
 
-    def _difference(
-        self, ids: torch.Tensor, expected: torch.Tensor, tolerance: float
-    ) -> tuple[float, str]:
-        """The largest one from `expected`, and what is wrong with it; an empty text: nothing."""
-        try:
-            ours = [parity.packed_logprobs(self, ids), parity.cached_logprobs(self, ids)]
-        except (TypeError, AttributeError, NotImplementedError, KeyError, ValueError) as error:
-            return float("nan"), f"its layers do not take a layout ({error})"
-        difference = max(float((found - expected).abs().max()) for found in ours)
-        if difference <= tolerance:
-            return difference, ""
-        return difference, f"log-probabilities differ by {difference:.2g} from its own forward"
+    def decode_slower(self, why: str) -> bool:
+        """Take the next slower way of decoding, and say so; False: there is none."""
+        if not self.decoding.leave(why):
+            return False
+        if self._is_fused and not self.decoding.packs:
+            self._fuse(False)
+        return True
 
-    def _stop_packing(self, why: str) -> None:
-        """Compute sequences whole from now on."""
+    def stop_packing(self, why: str) -> None:
+        """Compute sequences whole from now on, and say so."""
         self.packs = False
         self.is_stateful = False
-        self._decoder = self._projection = None
+        self._fuse(False)
         self._causal_lm.set_attn_implementation(self._own_attention)
-        kind = self._causal_lm.config.model_type
         print(  # noqa: T201 - becomes a log record
-            f"models of type {kind!r} run without packing, shared prompts and a cache, which is "
-            f"much slower: {why}",
+            f"models of type {self.kind!r} run without packing, shared prompts and a cache, "
+            f"which is much slower: {why}",
             file=sys.stderr,
             flush=True,
         )
 
-    def _own_logprobs(self, ids: torch.Tensor) -> torch.Tensor:
+    def own_logprobs(self, ids: torch.Tensor) -> torch.Tensor:
+        """Log-probabilities (n, vocabulary) of ids (n,) by the model's own forward.
+
+        Raises `ModelError` where they are no numbers.
+        """
         try:
             if self.packs:
                 self._causal_lm.set_attn_implementation("eager")
@@ -278,7 +276,7 @@ class Network:
         finally:
             if self.packs:
                 self._causal_lm.set_attn_implementation(attention.IMPLEMENTATION)
-            if self._decoder is not None:
+            if self._is_fused:
                 fused.install(self._causal_lm)
         if not torch.isfinite(logits).all():
             raise ModelError(

@@ -11,6 +11,7 @@ import torch
 from training_gym.engines.local.companions import frozen
 from training_gym.engines.local.compute import Compute
 from training_gym.engines.local.fixed_models import LocalFixedModels
+from training_gym.engines.local.graphs import recorder_on
 from training_gym.engines.local.groups import training_sampling
 from training_gym.engines.local.network import Network
 from training_gym.engines.local.sampler import LocalSampler
@@ -62,7 +63,13 @@ async def local_table(
         device = _device(recipe)
         loaded = await compute.run(load_model, folder, dtype=torch.float32, device=device)
         loaded.eval()
-        network = Network(loaded)
+        half = engine.dtype == "bfloat16" or (engine.dtype == "auto" and device == "cuda")
+        network = Network(
+            loaded,
+            autocast=torch.bfloat16 if half else None,
+            recorder=recorder_on(loaded.device, wanted=engine.graphs),
+        )
+        await compute.run(network.check_parity)
         limit = getattr(loaded.config, "max_position_embeddings", None) or 8192
         longest = max_sequence_tokens or min(limit, 8192)
         codec = load_codec(folder)

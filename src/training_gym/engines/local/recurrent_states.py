@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import torch
 
 if TYPE_CHECKING:
-    from training_gym.engines.local.attention import Segment, SlotLayout
+    from training_gym.engines.local.attention import Segment
+    from training_gym.engines.local.slot_layout import SlotLayout
 
 CHUNK_TOKENS = 64
 """The rule pads sequences to a multiple of this."""

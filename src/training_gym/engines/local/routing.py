@@ -10,7 +10,7 @@ import functools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -116,21 +116,56 @@ def _routed(
     return result
 
 
-def effective_weight(module: Any) -> tuple[torch.Tensor, torch.Tensor | None] | None:
-    """Weight and bias of a linear layer with what its active adapters add; None: it is none.
+class Change(NamedTuple):
+    """What one adapter adds to a linear layer: scaling · up (down x)."""
+
+    down: torch.Tensor
+    """(rank, inputs)"""
+    up: torch.Tensor
+    """(outputs, rank)"""
+    scaling: float
+
+
+@dataclass(frozen=True)
+class LinearParts:
+    """A linear layer and what its active adapters add to it."""
+
+    weight: torch.Tensor
+    bias: torch.Tensor | None
+    changes: tuple[Change, ...] = ()
+
+
+def linear_parts(module: Any) -> LinearParts | None:
+    """Of a linear layer, adapted or not; None: it is none.
 
     Of a `peft` layer that is more than a linear layer and two small products: None, too.
     """
     if type(module) is torch.nn.Linear:
-        return module.weight.detach(), module.bias
+        return LinearParts(module.weight.detach(), module.bias)
     from peft.tuners.lora import Linear
 
     if not isinstance(module, Linear) or module.lora_variant:
         return None
     base: Any = module.base_layer
-    weight = base.weight.detach()
+    changes = []
     if not module.merged and not module.disable_adapters:
         for name in module.active_adapters:
-            if name in module.lora_A:
-                weight = weight + module.get_delta_weight(name).detach()
-    return weight, base.bias
+            if name not in module.lora_A:
+                continue
+            down: Any = module.lora_A[name]
+            up: Any = module.lora_B[name]
+            if up.bias is not None:
+                return None
+            changes.append(Change(down.weight.detach(), up.weight.detach(), module.scaling[name]))
+    return LinearParts(base.weight.detach(), base.bias, tuple(changes))
+
+
+def effective_weight(module: Any) -> tuple[torch.Tensor, torch.Tensor | None] | None:
+    """Weight and bias of a linear layer with what its active adapters add; None: it is none."""
+    parts = linear_parts(module)
+    if parts is None:
+        return None
+    weight = parts.weight
+    for down, up, scaling in parts.changes:
+        weight = weight + (up @ down) * scaling
+    return weight, parts.bias

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from training_gym.engines.local.answers import Request
-from training_gym.engines.local.attention import SlotLayout
 from training_gym.engines.local.network import Network
+from training_gym.engines.local.shared_prefixes import SharedPrefix
+from training_gym.engines.local.slot_layout import SlotLayout
 from training_gym.engines.local.slots import SlotTable
 
 
@@ -23,10 +24,10 @@ class Rows:
         self, network: Network, *, num_rows: int, max_sequence_tokens: int, prefill_tokens: int
     ) -> None:
         """All rows are empty; prompts are computed `prefill_tokens` at a time."""
-        self.table: SlotTable[Request] = SlotTable(num_rows, stateful=network.is_stateful)
+        self._network = network
+        self.table: SlotTable[Request] = self._made(num_rows)
         self.prefilled_tokens = 0
         """Since the rows were made."""
-        self._network = network
         self._max_sequence_tokens = max_sequence_tokens
         self._prefill_tokens = prefill_tokens
 
@@ -37,8 +38,20 @@ class Rows:
 
     def renew(self, num_rows: int | None = None) -> None:
         """Empty all rows, because what the cache holds cannot be trusted; None: as many as now."""
-        count = num_rows or len(self.table.slots)
-        self.table = SlotTable(count, stateful=self._network.is_stateful)
+        self._network.decoding.forget_recorded()
+        self.table = self._made(num_rows or len(self.table.slots))
+
+    def forget(self, adapter: str | None = None) -> None:
+        """Nothing warm is valid any more; see `SlotTable.forget`."""
+        self.table.forget(adapter, retain=self._network.retains)
+
+    def give_back(self) -> None:
+        """Give up what is warm, and its memory, unless a request is in a row."""
+        if not self.table.num_active:
+            self.table.forget()
+
+    def _made(self, num_rows: int) -> SlotTable[Request]:
+        return SlotTable(self._network.cache(num_rows), stateful=self._network.is_stateful)
 
     def retire(self, requests: Sequence[Request]) -> None:
         """The requests have ended; their rows stay warm.
@@ -121,24 +134,28 @@ class Rows:
                 chosen.append((row, tokens))
                 work.remove((row, tokens))
                 size += len(tokens)
-            with self._appending(chosen) as inputs:
-                self._network.hidden(*inputs)
+            with self._appending(chosen) as (ids, positions, layout):
+                device = self._network.device
+                self._network.hidden(ids.to(device), positions.to(device), layout)
             self.prefilled_tokens += size
 
     def next_logits(self) -> torch.Tensor:
         """Logits (n, vocabulary) after each active request's last token."""
         last = [request.last_token for request in self.active()]
-        with self._appending([(row, [token]) for row, token in enumerate(last)]) as inputs:
+        work = [(row, [token]) for row, token in enumerate(last)]
+        with self._appending(work, self.table.shared_prefixes()) as inputs:
             return self._network.next_logits(*inputs)
 
     @contextlib.contextmanager
     def _appending(
-        self, work: Sequence[tuple[int, list[int]]]
+        self, work: Sequence[tuple[int, list[int]]], prefixes: tuple[SharedPrefix, ...] = ()
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor, SlotLayout]]:
-        """What a pass that appends these tokens to these rows takes; recorded once it is done."""
+        """What a pass that appends these tokens to these rows takes, on the CPU.
+
+        It is recorded once the pass is done.
+        """
         slots = [self.table.slots[row] for row, _ in work]
         starts = [len(slot.tokens) for slot in slots]
-        device = self._network.device
         ids = [token for _, tokens in work for token in tokens]
         positions = [
             position
@@ -151,7 +168,8 @@ class Rows:
             lengths=tuple(len(tokens) for _, tokens in work),
             starts=tuple(starts),
             adapters=tuple(slot.adapter for slot in slots),
+            prefixes=prefixes,
         )
-        yield torch.tensor(ids, device=device), torch.tensor(positions, device=device), layout
+        yield torch.tensor(ids), torch.tensor(positions), layout
         for slot, (_, tokens) in zip(slots, work, strict=True):
             slot.tokens.extend(tokens)

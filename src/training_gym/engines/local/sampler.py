@@ -146,7 +146,7 @@ class LocalSampler:
                 replace_adapter, self._network.model, update.source, update.adapter
             )
         adapter = self._network.route(update.adapter)
-        await self._compute.run(self._rows.table.forget, adapter)
+        await self._compute.run(self._rows.forget, adapter)
         self._versions[adapter] = update.version
 
     def take_up(self, version: int) -> None:
@@ -154,7 +154,7 @@ class LocalSampler:
 
         Called where they change, no token is drawn from the new ones under the old number.
         """
-        self._rows.table.forget()
+        self._rows.forget()
         self.version, self._versions = version, {}
 
     async def forget(self) -> None:
@@ -168,7 +168,11 @@ class LocalSampler:
 
     async def forget_own(self) -> None:
         """See `Attended`."""
-        await self._compute.run(self._rows.table.forget)
+        await self._compute.run(self._rows.forget)
+
+    def give_back(self) -> None:
+        """See `Rows.give_back`. On the compute thread."""
+        self._rows.give_back()
 
     async def end_session(self, session: str) -> None:
         """Nothing to do: warm rows are reused or overwritten as room is needed."""

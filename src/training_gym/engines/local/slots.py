@@ -13,8 +13,19 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from training_gym.engines.local.cache import SlotCache
+from training_gym.engines.local.shared_prefixes import SharedPrefix
 
 R = TypeVar("R")
+
+
+@dataclass(eq=False)
+class Common:
+    """The first tokens of several rows, whose keys and values are copies of one row's.
+
+    They stay what they are while their rows are in use, whatever becomes of the weights.
+    """
+
+    length: int
 
 
 @dataclass
@@ -31,16 +42,18 @@ class Slot(Generic[R]):
     outdated: bool = False
     """The weights have changed since its tokens were computed: it serves its request to the end,
     and nothing else begins with it."""
+    common: Common | None = None
+    """What it shares with other rows."""
 
 
 class SlotTable(Generic[R]):
     """Rows 0…num_active-1 belong to requests; the rest are warm or empty."""
 
-    def __init__(self, num_rows: int, *, stateful: bool = False) -> None:
-        """All rows are empty; `stateful` where some layers carry states."""
-        self.cache = SlotCache(num_rows)
+    def __init__(self, cache: SlotCache, *, stateful: bool = False) -> None:
+        """All rows of `cache` are empty; `stateful` where some layers carry states."""
+        self.cache = cache
         self.stateful = stateful
-        self.slots: list[Slot[R]] = [Slot() for _ in range(num_rows)]
+        self.slots: list[Slot[R]] = [Slot() for _ in range(cache.num_rows)]
         self.num_active = 0
         self._clock = 0
 
@@ -76,12 +89,14 @@ class SlotTable(Generic[R]):
         whole = source >= 0 and shared == min(len(self.slots[source].tokens), len(tokens) - 1)
         if source >= row and whole and not self._is_marked(source, shared):
             self._swap(source, row)  # a warm row that is all prefix: taken, not copied
+            source = row
         else:
             source = self._make_room(row, source)
             if shared:
                 self.cache.copy(source, row, shared, marked=self._is_marked(source, shared))
             self.slots[row].mark = 0
         slot = self.slots[row]
+        slot.common = self._common_with(source, row, shared)
         slot.tokens = list(tokens[:shared])
         slot.owner = owner
         slot.adapter = adapter
@@ -89,6 +104,18 @@ class SlotTable(Generic[R]):
         self.num_active += 1
         self._touch(row)
         return row, shared
+
+    def shared_prefixes(self) -> tuple[SharedPrefix, ...]:
+        """What requests hold copies of."""
+        rows: dict[Common, list[int]] = {}
+        for row, slot in enumerate(self.slots[: self.num_active]):
+            if slot.common is not None:
+                rows.setdefault(slot.common, []).append(row)
+        return tuple(
+            SharedPrefix(tuple(found), common.length)
+            for common, found in rows.items()
+            if len(found) > 1
+        )
 
     def mark(self, row: int) -> None:
         """The row holds its prompt: others with this prompt can begin here."""
@@ -110,16 +137,19 @@ class SlotTable(Generic[R]):
         self.num_active -= 1
         self._swap(row, self.num_active)
 
-    def forget(self, adapter: str | None = None) -> None:
+    def forget(self, adapter: str | None = None, *, retain: bool = False) -> None:
         """Nothing warm is valid any more; with no request in a row, all is as when it was made.
 
         Rows of requests go on with what they hold, as outdated ones. With `adapter`: of its rows
-        only.
+        only. With `retain` the cache keeps its memory.
         """
         if self.num_active == 0 and adapter is None:
             self.slots = [Slot() for _ in self.slots]
             self._clock = 0
-            self.cache.release()
+            if retain:
+                self.cache.clear()
+            else:
+                self.cache.release()
             return
         for row, slot in enumerate(self.slots):
             if adapter not in (None, slot.adapter):
@@ -128,6 +158,29 @@ class SlotTable(Generic[R]):
                 slot.outdated = True
             else:
                 slot.tokens, slot.mark = [], 0
+
+    def _common_with(self, source: int, row: int, shared: int) -> Common | None:
+        """What `row`, which holds `shared` tokens of `source`, has in common with others from now.
+
+        A row has one such beginning: that by which most tokens are read once instead of often.
+        """
+        if not shared:
+            return None
+        held = self.slots[source].common
+        if source == row:
+            return held if held is not None and held.length <= shared else None
+        if held is not None:
+            users = sum(slot.common is held for slot in self.slots[: self.num_active])
+            users += source >= self.num_active
+            joined = users * min(held.length, shared) - (users - 1) * held.length
+            apart = shared - (held.length if users > 1 else 0)
+            if joined >= max(apart, 1):
+                held.length = min(held.length, shared)
+                return held
+            if apart <= 0:
+                return None
+        self.slots[source].common = made = Common(shared)
+        return made
 
     def _make_room(self, row: int, source: int) -> int:
         """Put the least useful warm row at `row`; where `source` went to."""

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from training_gym.engines.local.attention import Layout, PackedLayout, SlotLayout
+from training_gym.engines.local.attention import Layout, PackedLayout
+from training_gym.engines.local.slot_layout import SlotLayout
 
 _IDS = -1
 """The cache's layer for token ids."""
