@@ -132,7 +132,7 @@ def measure(size: Size, device: torch.device, limits: dict[str, float]) -> dict[
             sampling[name] = found | {"share_of_bandwidth": best_step_s / found["seconds_a_step"]}
             network.retains = False
             network.release()
-        training = train(network, recipe, trajectories, budget, device)
+        training = train(network_of(model, device), recipe, trajectories, budget, device)
     finally:
         compute.close()
     peak = torch.cuda.max_memory_allocated() / GIB if device.type == "cuda" else None
