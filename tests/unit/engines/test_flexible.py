@@ -70,7 +70,6 @@ def seen_blocks(mask):
 
 def dense(query, key, value, *, score_mod, block_mask, scale, enable_gqa, return_aux):
     """What `flex_attention` promises, by the whole matrix of scores; differentiable anywhere."""
-    assert return_aux.lse
     assert enable_gqa == (query.shape[1] != key.shape[1])
     repeats = query.shape[1] // key.shape[1]
     key, value = (part.repeat_interleave(repeats, dim=1) for part in (key, value))
@@ -78,8 +77,11 @@ def dense(query, key, value, *, score_mod, block_mask, scale, enable_gqa, return
     if score_mod is not None:
         scores = score_mod(scores, None, None, None, None)
     scores = scores.masked_fill(~seen_blocks(block_mask).to(scores.device), float("-inf"))
-    lse = scores.logsumexp(dim=-1)
-    return scores.softmax(dim=-1) @ value, AuxOutput(lse=lse)
+    output = scores.softmax(dim=-1) @ value
+    if return_aux is None:
+        return output
+    assert return_aux.lse
+    return output, AuxOutput(lse=scores.logsumexp(dim=-1))
 
 
 def chain(segments, segment):

@@ -26,7 +26,7 @@ from training_gym.engines.local.attention import PackedLayout, Segment
 from training_gym.engines.local.kernels import LayerOptions, capped
 
 if TYPE_CHECKING:
-    from torch.nn.attention.flex_attention import BlockMask
+    from torch.nn.attention.flex_attention import AuxOutput, BlockMask
 
 BLOCK = 128
 """Tokens of one edge of a block that is left out, masked or not masked as a whole."""
@@ -76,19 +76,15 @@ class FlexibleAttention:
         more = padded_length(self._num_tokens) - self._num_tokens
         inputs = [F.pad(part, (0, 0, 0, more)) for part in _in_one_type(query, key, value)]
         with torch.autocast(device.type, enabled=False):
-            output, further = self._kernel(
+            computed = self._kernel(
                 *inputs,
                 score_mod=None if options.softcap is None else _cap(options.softcap),
                 block_mask=self._mask(options.window, device),
                 scale=options.scaling,
                 enable_gqa=query.shape[1] != key.shape[1],
-                return_aux=AuxRequest(lse=True),
+                return_aux=None if options.sinks is None else AuxRequest(lse=True),
             )
-            if options.sinks is not None:
-                # A sink takes its share of every softmax: of e^lse + e^sink instead of e^lse.
-                sinks = options.sinks.to(further.lse.dtype).view(1, -1, 1)
-                share = torch.sigmoid(further.lse - sinks).unsqueeze(-1)
-                output = (output * share).to(output.dtype)
+            output = computed if options.sinks is None else _sunk(*computed, options.sinks)
         attended: torch.Tensor = output[:, :, : self._num_tokens]
         return attended
 
@@ -221,6 +217,13 @@ def _listed(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     chosen = blocks.to(torch.int32)
     numbers = chosen.argsort(dim=-1, descending=True, stable=True)
     return chosen.sum(dim=-1, dtype=torch.int32)[None, None], numbers.to(torch.int32)[None, None]
+
+
+def _sunk(output: torch.Tensor, further: AuxOutput, sinks: torch.Tensor) -> torch.Tensor:
+    """Attention whose every softmax has a sink: its sum is not e^lse but e^lse + e^sink."""
+    assert further.lse is not None, "asked for"
+    share = torch.sigmoid(further.lse - sinks.to(further.lse.dtype).view(1, -1, 1))
+    return (output * share.unsqueeze(-1)).to(output.dtype)
 
 
 def _cap(softcap: float) -> Callable[..., torch.Tensor]:
