@@ -84,8 +84,9 @@ class FlexibleAttention:
                 enable_gqa=query.shape[1] != key.shape[1],
                 return_aux=None if options.sinks is None else AuxRequest(lse=True),
             )
-            output = computed if options.sinks is None else _sunk(*computed, options.sinks)
-        attended: torch.Tensor = output[:, :, : self._num_tokens]
+            if options.sinks is not None:
+                computed = _sunk(computed[0], computed[1], options.sinks)
+        attended: torch.Tensor = computed[:, :, : self._num_tokens]
         return attended
 
     def _mask(self, window: int | None, device: torch.device) -> BlockMask:
