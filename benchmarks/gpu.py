@@ -8,9 +8,10 @@ Random weights of Qwen3's shapes, so nothing has to be fetched. Printed for each
   once a step; the bandwidth is measured by copying), in recorded steps (CUDA graphs), in steps that
   are launched kernel by kernel, and by the model's modules; what of it `decodes_by` names was left
   where the comparison with the model's own forward failed, and the reason stands on stderr;
-- training: tokens a second, and MFU: 6 × parameters × tokens, plus attention's 12 × layers × width
-  × context, over the peak of a measured bfloat16 matrix product (Chowdhery et al. 2022,
-  arXiv:2204.02311, appendix B);
+- training, by the attention that packed sequences took (first that which the engine takes): tokens
+  a second, and MFU: 6 × parameters × tokens, plus attention's 12 × layers × width × context, over
+  the peak of a measured bfloat16 matrix product (Chowdhery et al. 2022, arXiv:2204.02311,
+  appendix B);
 - memory: the peak of a step beside what the planner predicts for it;
 - agreement: the loss of one small batch in bfloat16 on the GPU beside float32 on the CPU.
 
@@ -132,12 +133,20 @@ def measure(size: Size, device: torch.device, limits: dict[str, float]) -> dict[
             sampling[name] = found | {"share_of_bandwidth": best_step_s / found["seconds_a_step"]}
             network.retains = False
             network.release()
-        training = train(network_of(model, device), recipe, trajectories, budget, device)
+        network = network_of(model, device)  # computes as the engine's, whatever sampled last
+        network.check_parity()
+        network.release()
+        training = {network.packing.name: train(network, recipe, trajectories, budget, device)}
+        peak = torch.cuda.max_memory_allocated() / GIB if device.type == "cuda" else None
+        if network.packing.by_kernel:
+            network.packing.leave("to be compared")
+            seconds = train(network, recipe, trajectories, budget, device)
+            training[network.packing.name] = seconds
     finally:
         compute.close()
-    peak = torch.cuda.max_memory_allocated() / GIB if device.type == "cuda" else None
-    flops = training["tokens"] * flops_a_token(facts, size)
-    training["mfu"] = flops / training["seconds"] / (limits["matmul_tflop_per_s"] * 1e12)
+    for way in training.values():
+        flops = way["tokens"] * flops_a_token(facts, size)
+        way["mfu"] = flops / way["seconds"] / (limits["matmul_tflop_per_s"] * 1e12)
     predicted = predict(recipe, facts, size, budget, device)
     return {
         "parameters": facts.num_parameters,
@@ -296,6 +305,7 @@ def agreement(
     given: TrainingBatch | None = None
     for name, place in (("cpu", torch.device("cpu")), ("device", device)):
         network = network_of(model_of(small, torch.device("cpu")).to(place), place)
+        network.check_parity()
         made = recipe.changed(engine=recipe.engine.changed(device=place.type))
         trainer = LocalTrainer(
             network, made, token_budget=2048, total_steps=10, save_weights=lambda _: None

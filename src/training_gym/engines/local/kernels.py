@@ -106,9 +106,7 @@ def attend_explicitly(
     sinks: torch.Tensor | None,
 ) -> torch.Tensor:
     """Attention written out, for what the fused kernel does not know."""
-    scores = torch.matmul(query, key.transpose(2, 3)) * options.scaling
-    if options.softcap is not None:
-        scores = torch.tanh(scores / options.softcap) * options.softcap
+    scores = capped(torch.matmul(query, key.transpose(2, 3)) * options.scaling, options.softcap)
     if mask is not None and mask.dtype == torch.bool:
         scores = scores.masked_fill(~mask, float("-inf"))
     elif mask is not None:
@@ -119,3 +117,8 @@ def attend_explicitly(
     column = sinks.expand(scores.shape[0], -1, scores.shape[2], 1).to(scores.dtype)
     weights = torch.softmax(torch.cat([scores, column], dim=-1), dim=-1, dtype=exact)
     return torch.matmul(weights[..., :-1].to(value.dtype), value)
+
+
+def capped(scores: torch.Tensor, softcap: float | None) -> torch.Tensor:
+    """Scores held between -softcap and softcap (Gemma 2)."""
+    return scores if softcap is None else torch.tanh(scores / softcap) * softcap

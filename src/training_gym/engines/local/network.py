@@ -21,6 +21,7 @@ from training_gym.engines.local.attention import Layout, PackedLayout, Segment
 from training_gym.engines.local.cache import SlotCache
 from training_gym.engines.local.graphs import Recorder
 from training_gym.engines.local.head import chunked_logprobs
+from training_gym.engines.local.packed_path import PackedPath
 from training_gym.engines.local.paths import fastest_path
 from training_gym.engines.local.projection import Projection, is_projectable
 from training_gym.engines.local.routing import BASE, Router, routing
@@ -67,6 +68,8 @@ class Network:
         self.retains = False
         """Whether what decoding keeps beside the weights stays in memory while they change."""
         self.decoding = fastest_path(self._causal_lm, autocast=autocast, recorder=recorder)
+        self.packing = PackedPath()
+        """How packed sequences attend; by more than torch's attention once that is proven."""
         self._projection: Projection | None = None
         self._is_fused = False
         if self.decoding.packs:
@@ -150,7 +153,7 @@ class Network:
                 input_ids=ids.unsqueeze(0),
                 position_ids=positions.unsqueeze(0),
                 use_cache=False,
-                layout=layout,
+                layout=self.packing.over(layout),
             )
         hidden: torch.Tensor = output.last_hidden_state[0]
         return hidden

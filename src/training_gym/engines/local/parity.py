@@ -15,6 +15,8 @@ import torch
 
 from training_gym.engines.local.attention import Layout, PackedLayout, Segment
 from training_gym.engines.local.cache import SlotCache
+from training_gym.engines.local.flexible import kernel_for
+from training_gym.engines.local.packed_path import PackedPath, proven_path
 from training_gym.engines.local.paths import DecodingPath
 from training_gym.engines.local.slot_layout import SlotLayout
 from training_gym.spec.errors import ModelError
@@ -80,6 +82,7 @@ class Checked(Passes, Protocol):
     autocast: torch.dtype | None
     packs: bool
     decoding: DecodingPath
+    packing: PackedPath
 
     @property
     def kind(self) -> str:
@@ -121,6 +124,7 @@ def check(network: Checked) -> float:
     ids = torch.arange(1, 1 + NUM_TOKENS, device=network.device) * 7 % network.vocab_size
     was_training, precision, path = network.model.training, network.autocast, network.decoding
     network.model.eval()
+    network.packing = PackedPath()
     exact = network.model.dtype not in (torch.bfloat16, torch.float16)
     try:
         network.autocast = None
@@ -135,6 +139,7 @@ def check(network: Checked) -> float:
         if precision is not None and not why:
             network.autocast = precision
             found, why = _in_half(network, ids, expected, path)
+        by_kernel = _by_kernel(network, ids, expected) if network.packs and not why else 0.0
     finally:
         network.autocast = precision
         network.model.train(was_training)
@@ -143,7 +148,7 @@ def check(network: Checked) -> float:
             f"the embedded engine cannot run models of type {network.kind!r}: {why}",
             fix="choose another model, such as smollm2-135m",
         )
-    return found.greatest
+    return max(found.greatest, by_kernel)
 
 
 def _in_half(
@@ -156,6 +161,24 @@ def _in_half(
     network.decoding = path
     near = Distance(HALF_TOLERANCE, NEAR_FACTOR * found.mean + NEAR_LEAST)
     return _settled(network, ids, expected, near)
+
+
+def _by_kernel(network: Checked, ids: torch.Tensor, expected: torch.Tensor) -> float:
+    """Turn to one kernel for packed sequences where there is one and it agrees.
+
+    Returns how far it is from `expected`; 0 where it is not taken.
+    """
+    network.packing = proven_path(network, kernel_for(network.device))
+    if not network.packing.by_kernel:
+        return 0.0
+    apart = float((packed_logprobs(network, ids) - expected).abs().max())
+    half = network.autocast is not None or network.model.dtype in (torch.bfloat16, torch.float16)
+    if not apart <= (HALF_TOLERANCE if half else PARITY_TOLERANCE):
+        network.packing.leave(
+            f"log-probabilities differ by {apart:.2g} from the model's own forward"
+        )
+        return 0.0
+    return apart
 
 
 def _settled(

@@ -12,6 +12,7 @@ import torch
 
 from training_gym.engines.local.answers import Request
 from training_gym.engines.local.network import Network
+from training_gym.engines.local.shared_prefixes import SharedPrefix
 from training_gym.engines.local.slot_layout import SlotLayout
 from training_gym.engines.local.slots import SlotTable
 
@@ -141,12 +142,13 @@ class Rows:
     def next_logits(self) -> torch.Tensor:
         """Logits (n, vocabulary) after each active request's last token."""
         last = [request.last_token for request in self.active()]
-        with self._appending([(row, [token]) for row, token in enumerate(last)]) as inputs:
+        work = [(row, [token]) for row, token in enumerate(last)]
+        with self._appending(work, self.table.shared_prefixes()) as inputs:
             return self._network.next_logits(*inputs)
 
     @contextlib.contextmanager
     def _appending(
-        self, work: Sequence[tuple[int, list[int]]]
+        self, work: Sequence[tuple[int, list[int]]], prefixes: tuple[SharedPrefix, ...] = ()
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor, SlotLayout]]:
         """What a pass that appends these tokens to these rows takes, on the CPU.
 
@@ -166,6 +168,7 @@ class Rows:
             lengths=tuple(len(tokens) for _, tokens in work),
             starts=tuple(starts),
             adapters=tuple(slot.adapter for slot in slots),
+            prefixes=prefixes,
         )
         yield torch.tensor(ids), torch.tensor(positions), layout
         for slot, (_, tokens) in zip(slots, work, strict=True):

@@ -17,6 +17,12 @@ from training_gym.engines.local.kernels import (
     seen_keys,
 )
 from training_gym.engines.local.recurrent_states import SlotStates, States, Wave, make_waves
+from training_gym.engines.local.shared_prefixes import (
+    SharedPrefix,
+    Sharing,
+    attend_sharing,
+    plan,
+)
 
 
 @dataclass
@@ -31,7 +37,10 @@ class SlotLayout:
     """Tokens each row already holds."""
     adapters: tuple[str, ...] = ()
     """The adapter of each row; none: that of the network."""
+    prefixes: tuple[SharedPrefix, ...] = ()
+    """What rows hold copies of; each row is in one of them at most."""
     _masks: dict[tuple[int, int | None], torch.Tensor | None] = field(default_factory=dict)
+    _sharings: dict[tuple[int | None, int], Sharing | None] = field(default_factory=dict)
     _waves: tuple[Wave, ...] | None = None
     _places: Places | None = None
 
@@ -82,8 +91,20 @@ class SlotLayout:
             self.cache.append(options.layer, self._step_places(key.device), key, value)
         longest = max(self.starts) + 1
         keys, values = self.cache.active(options.layer, len(self.rows), longest)
+        sharing = self._sharing(keys, options.window)
+        if sharing is not None:
+            return attend_sharing(query, keys, values, sharing, options)
         seen = self._decode_mask(longest, options.window, query.device)
         return attend_rows(query, keys, values, seen, options)
+
+    def _sharing(self, keys: torch.Tensor, window: int | None) -> Sharing | None:
+        """How rows read in one product what they hold copies of; None: each reads its own."""
+        if not self.prefixes or keys.device.type != "cpu":
+            return None
+        width = keys.shape[1] * keys.shape[3]
+        if (window, width) not in self._sharings:
+            self._sharings[window, width] = plan(self.prefixes, self.starts, window, width)
+        return self._sharings[window, width]
 
     def _step_places(self, device: torch.device) -> Places:
         if self._places is None:

@@ -13,8 +13,19 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from training_gym.engines.local.cache import SlotCache
+from training_gym.engines.local.shared_prefixes import SharedPrefix
 
 R = TypeVar("R")
+
+
+@dataclass(eq=False)
+class Common:
+    """The first tokens of several rows, whose keys and values are copies of one row's.
+
+    They stay what they are while their rows are in use, whatever becomes of the weights.
+    """
+
+    length: int
 
 
 @dataclass
@@ -31,6 +42,8 @@ class Slot(Generic[R]):
     outdated: bool = False
     """The weights have changed since its tokens were computed: it serves its request to the end,
     and nothing else begins with it."""
+    common: Common | None = None
+    """What it shares with other rows."""
 
 
 class SlotTable(Generic[R]):
@@ -76,12 +89,14 @@ class SlotTable(Generic[R]):
         whole = source >= 0 and shared == min(len(self.slots[source].tokens), len(tokens) - 1)
         if source >= row and whole and not self._is_marked(source, shared):
             self._swap(source, row)  # a warm row that is all prefix: taken, not copied
+            source = row
         else:
             source = self._make_room(row, source)
             if shared:
                 self.cache.copy(source, row, shared, marked=self._is_marked(source, shared))
             self.slots[row].mark = 0
         slot = self.slots[row]
+        slot.common = self._common_with(source, row, shared)
         slot.tokens = list(tokens[:shared])
         slot.owner = owner
         slot.adapter = adapter
@@ -89,6 +104,18 @@ class SlotTable(Generic[R]):
         self.num_active += 1
         self._touch(row)
         return row, shared
+
+    def shared_prefixes(self) -> tuple[SharedPrefix, ...]:
+        """What requests hold copies of."""
+        rows: dict[Common, list[int]] = {}
+        for row, slot in enumerate(self.slots[: self.num_active]):
+            if slot.common is not None:
+                rows.setdefault(slot.common, []).append(row)
+        return tuple(
+            SharedPrefix(tuple(found), common.length)
+            for common, found in rows.items()
+            if len(found) > 1
+        )
 
     def mark(self, row: int) -> None:
         """The row holds its prompt: others with this prompt can begin here."""
@@ -131,6 +158,29 @@ class SlotTable(Generic[R]):
                 slot.outdated = True
             else:
                 slot.tokens, slot.mark = [], 0
+
+    def _common_with(self, source: int, row: int, shared: int) -> Common | None:
+        """What `row`, which holds `shared` tokens of `source`, has in common with others from now.
+
+        A row has one such beginning: that by which most tokens are read once instead of often.
+        """
+        if not shared:
+            return None
+        held = self.slots[source].common
+        if source == row:
+            return held if held is not None and held.length <= shared else None
+        if held is not None:
+            users = sum(slot.common is held for slot in self.slots[: self.num_active])
+            users += source >= self.num_active
+            joined = users * min(held.length, shared) - (users - 1) * held.length
+            apart = shared - (held.length if users > 1 else 0)
+            if joined >= max(apart, 1):
+                held.length = min(held.length, shared)
+                return held
+            if apart <= 0:
+                return None
+        self.slots[source].common = made = Common(shared)
+        return made
 
     def _make_room(self, row: int, source: int) -> int:
         """Put the least useful warm row at `row`; where `source` went to."""
