@@ -5,9 +5,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 ARGS ?=
+# What pyenv has, it has on the path only where it is told to.
+NEWER_PYTHON ?= $(shell for p in python3.12 python3.13 "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/3.1[23].*/bin/python3; \
+	do $$p -c 'import sys, venv; sys.exit(sys.version_info < (3, 12))' 2>/dev/null && echo $$p && break; done)
+WORKERS ?= auto
+TIMES ?= 10
+SEED := $(or $(SEED),$(shell od -An -N4 -tu4 /dev/urandom | tr -d ' '))
 
-.PHONY: help install quickstart test test-slow test-browser test-parity test-harbor test-vllm test-adapters check \
-	format docs web dashboard bench clean
+.PHONY: help install quickstart test test-random test-slow test-browser test-parity test-harbor test-vllm \
+	test-adapters check format docs web dashboard bench clean
 
 help:  ## Say what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -28,8 +34,13 @@ install: $(STAMP)  ## Set up .venv with everything
 quickstart: $(STAMP)  ## Train a real small model on this machine
 	@$(BIN)/training-gym quickstart $(ARGS)
 
-test: $(STAMP)  ## Run the tests
-	$(BIN)/python -m pytest $(ARGS)
+test: $(STAMP)  ## Run the tests, a file at a time on every core: WORKERS=0 runs them here and now
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist loadfile $(ARGS)
+
+test-random: $(STAMP)  ## Try every property on new examples: TIMES=10 times as many, SEED=n the same again
+	@echo "again with the same examples: make test-random SEED=$(SEED) TIMES=$(TIMES)" >&2
+	TRAINING_GYM_FRESH_EXAMPLES=$(TIMES) $(BIN)/python -m pytest -m hypothesis --timeout 3600 \
+		--hypothesis-seed=$(SEED) $$(grep -rl '^from hypothesis import.*given' tests) $(ARGS)
 
 test-slow: $(STAMP)  ## Run the tests that train in real jobs, kill them and fill disks
 	$(BIN)/python -m pytest -m slow $(ARGS)
@@ -67,7 +78,8 @@ test-adapters: $(STAMP)  ## Play environments of verifiers, OpenEnv and NeMo Gym
 		$$folder/bin/python -m pytest -m "slow or not slow" tests/unit/environments/imported \
 			-k $${package%%=*} $(ARGS) || exit 1; \
 	done
-	@test -x .venv-nemo/bin/python || python3.12 -m venv .venv-nemo >&2
+	@test -n "$(NEWER_PYTHON)" || { echo "NeMo Gym needs Python 3.12: set NEWER_PYTHON=…" >&2; exit 1; }
+	@test -x .venv-nemo/bin/python || $(NEWER_PYTHON) -m venv .venv-nemo >&2
 	@.venv-nemo/bin/python -m pip install --quiet --disable-pip-version-check 'nemo-gym==0.4.0' >&2
 	TRAINING_GYM_NEMO_GYM_PYTHON=$(CURDIR)/.venv-nemo/bin/python $(BIN)/python -m pytest \
 		-m "slow or not slow" tests/unit/environments/imported -k nemo $(ARGS)

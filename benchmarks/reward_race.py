@@ -47,8 +47,8 @@ SHAPES = {
         "peer_micro_batch": 64,
     },
     "haiku": {
-        "raw": False, "prompts": 4, "group": 8, "tokens": 48, "learning_rate": 1e-5,
-        "peer_micro_batch": 32,
+        "raw": False, "prompts": 2, "group": 8, "tokens": 32, "learning_rate": 5e-5,
+        "peer_micro_batch": 16,
     },
 }  # fmt: skip
 SMOOTHED_STEPS = 5
@@ -96,7 +96,12 @@ def race(task: str, given: argparse.Namespace) -> None:
                     env={**os.environ, "TRAINING_GYM_HOME": home, "RACE_TASK": task},
                 )
                 curves[side].append(smoothed(json.loads(done.stdout.splitlines()[-1])))
-                print(f"  {task} seed {seed} {side}: {len(curves[side][-1])} steps", flush=True)
+                reached = curves[side][-1]
+                print(
+                    f"  {task} seed {seed} {side}: {len(reached)} steps, "
+                    f"{reached[0][1]:.3f} to {reached[-1][1]:.3f}",
+                    flush=True,
+                )
     show(task, curves, given.seconds)
 
 

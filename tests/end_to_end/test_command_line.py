@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -53,6 +54,33 @@ def test_the_quickstart_ends_with_one_object_on_one_line(training_gym):
     *episodes, page = map(json.loads, shown.out.splitlines())
     assert {episode["stream"] for episode in episodes} == {"eval:held_out"}
     assert page["shown"] == len(episodes) == 5
+
+
+def test_every_command_that_the_quickstart_ends_with_can_be_pasted(
+    training_gym, environment, tmp_path
+):
+    done = training_gym("quickstart", "--smoke")
+    assert done.code == 0, done.err
+    dashboard, *commands = re.findall(
+        r"^  ((?:make dashboard|\S*training-gym \S).*)$", done.out, re.MULTILINE
+    )
+    assert len(commands) == 4, done.out
+    # What it opens is tested elsewhere: here, that there is such a target or command.
+    tried = f"{dashboard.replace('make', 'make -n')}{'' if 'make' in dashboard else ' --help'}"
+    pasted = [(tried, TUTORIALS.parent), *((command, tmp_path) for command in commands)]
+    for command, folder in pasted:
+        ended = subprocess.run(
+            command,
+            shell=True,
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+        assert ended.returncode == 0, (command, ended.stderr)
+    assert (tmp_path / "my-haiku" / "haiku.py").exists()
 
 
 def test_a_dry_run_starts_nothing(training_gym, home, tiny):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import re
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -39,7 +41,7 @@ def run(arguments: Sequence[str]) -> int:
     except typer.TyperException as error:
         from training_gym.cli.failures import report
 
-        return report(_usage_error(error), as_json=as_json)
+        return report(_usage_error(error, arguments), as_json=as_json)
     except (KeyboardInterrupt, typer.Abort):
         from training_gym.cli.failures import INTERRUPTED
 
@@ -61,12 +63,19 @@ def wants_json(arguments: Sequence[str]) -> bool:
     return "--json" in options
 
 
-def _usage_error(error: TyperException) -> UsageError:
+def _usage_error(error: TyperException, arguments: Sequence[str]) -> UsageError:
     from training_gym.cli.failures import UsageError
 
     text = error.format_message()
     context = getattr(error, "ctx", None)
     where = context.command_path if context is not None else "training-gym"
+    leading = list(itertools.takewhile(lambda argument: argument.startswith("-"), arguments))
+    if len(leading) < len(arguments) and getattr(error, "option_name", None) in leading:
+        moved = shlex.join([*arguments[len(leading) :], *leading])
+        return UsageError(
+            f"{' '.join(leading)} stands before the command",
+            fix=f"options follow it: training-gym {moved}",
+        )
     found = _SUGGESTION.match(text)
     if found is None:
         return UsageError(_lower(text), fix=f"see {where} --help")

@@ -29,6 +29,7 @@ def init(
     Files that exist are never overwritten.
     """
     from training_gym.cli import output
+    from training_gym.cli.program import program
     from training_gym.cli.templates import TEMPLATES, find, write
 
     if template is None:
@@ -41,7 +42,8 @@ def init(
     chosen = find(template)
     files = write(chosen, directory)
     definition = shlex.quote(str(files[0]))
-    following = [f"training-gym train {definition} --dry-run", f"training-gym train {definition}"]
+    train = f"{program()} train {definition}"
+    following = [f"{train} --dry-run", train]
     if as_json:
         output.emit(
             "init/1", template=template, files=[str(file) for file in files], next=following

@@ -12,6 +12,7 @@ from rich.text import Text
 from training_gym.cli.comparison import Comparison, Pair
 from training_gym.cli.escapes import visible
 from training_gym.cli.output import console, number, short_path, span
+from training_gym.cli.program import dashboard_command, program
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -67,8 +68,8 @@ def draw(screen: Console, comparison: Comparison, run: Run, *, smoke: bool = Fal
         screen.print(Text(line))
     screen.print()
     screen.print(Text("What next", style="bold"))
-    for line in _next_steps(run):
-        screen.print(Text(line))
+    for what, command in next_steps(run).items():
+        screen.print(Text(f"{what}\n  {command}"), soft_wrap=True)  # whole, to be pasted
 
 
 def _of_different_topics(pairs: Sequence[Pair]) -> list[Pair]:
@@ -120,11 +121,19 @@ def _figures(comparison: Comparison, run: Run) -> list[str]:
     return lines
 
 
-def _next_steps(run: Run) -> list[str]:
+def next_steps(run: Run) -> dict[str, str]:
+    """What somebody may want now, and the command for it as it can be pasted here."""
+    assert run.result is not None, "a run that was compared has a result"
+    steps, ours = run.result.steps, program()
     commands = {
-        "what it did, step by step, in the browser": "dashboard",
-        "what it wrote, and what that was worth": f"runs episodes {run.id} --limit 20",
-        "every number it recorded": f"runs metrics {run.id}",
-        "this definition as a file, to make your own from": "init haiku",
+        "what it did, step by step, in the browser": dashboard_command(),
+        "the verses that were paid best": f"{ours} episodes {run.id} --order reward",
+        "why the reward moved": f"{ours} explain {run.id}",
+        "go on from here for as many steps again": (
+            f"{ours} runs fork {run.id} --set recipe.num_steps={2 * steps}"
+        ),
+        "this definition as a file, to make your own from": f"{ours} init haiku my-haiku",
     }
-    return [f"{what}\n  training-gym {command}" for what, command in commands.items()]
+    if steps < 2:  # nothing to compare
+        del commands["why the reward moved"]
+    return commands

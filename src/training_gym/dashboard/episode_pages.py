@@ -54,7 +54,8 @@ def episodes(request: Request) -> Response:
 def discarded(request: Request) -> Response:
     """A page of those that taught nothing, with the reason."""
     query = asked.value(EpisodeQuery, request.query_params)
-    return answer(state_of(request).index.discarded(run_id_of(request), query))
+    query = query.changed(discarded=True)
+    return answer(state_of(request).index.episodes(run_id_of(request), query))
 
 
 def episode(request: Request) -> Response:

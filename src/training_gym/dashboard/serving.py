@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from training_gym.dashboard.access import Access, Role, read_secret
+from training_gym.dashboard.patience import Patience
 from training_gym.records.index import Index
 from training_gym.spec.errors import PlatformError, SpecError
 from training_gym.spec.home import home, runs_directory
@@ -136,12 +137,15 @@ async def run_server(
     started: Callable[[], None],
     *,
     ending: Callable[[], None] = lambda: None,
+    patience: Patience | None = None,
 ) -> None:
     """Serve an application until interrupted; `started` is called once it answers."""
     import uvicorn
 
     config = uvicorn.Config(
         app,
+        http=(patience or Patience()).protocol,  # type: ignore[arg-type, unused-ignore]
+        ws="none",
         access_log=False,
         log_level="warning",
         server_header=False,

@@ -5,7 +5,6 @@ Only `kill` and `close` may be called from another thread.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -17,6 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from training_gym.rewards import supervision
 from training_gym.rewards.channel import receive_frame, send_frame
 from training_gym.spec.code import INSIDE_JOB
 from training_gym.spec.errors import RewardError
@@ -91,11 +91,10 @@ class RewardProcess:
         return answers
 
     def kill(self) -> None:
-        """End the worker and everything in its process group at once."""
+        """End the worker and everything it has started at once."""
         process = self._process
         if process is not None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
+            supervision.end(process.pid)
 
     def close(self) -> None:
         """Kill the worker and start no other."""
@@ -233,8 +232,7 @@ class RewardProcess:
         if process is None:
             return "ended"
         code = _wait_briefly(process) if by_itself else None
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
+        supervision.end(process.pid)
         process.wait()
         return _how(code)
 

@@ -1,12 +1,12 @@
 """A process that runs synchronous rewards: frames in, judgements out.
 
 It is started by `process.RewardProcess`, may be killed at any moment, and ends itself when its
-parent does. What the user's code prints goes to stderr; frames have a socket of their own.
+parent does, with all that the user's code has started. What that prints goes to stderr; frames have
+a socket of their own.
 """
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import queue
@@ -21,19 +21,20 @@ from training_gym.rewards.faults import describe_error
 from training_gym.rewards.functions import RewardFunction, extend_path, load_function
 from training_gym.rewards.judgement import Judgement, failed, to_json
 from training_gym.rewards.returned import read_group, read_returned
+from training_gym.rewards.supervision import die_with, fork_supervised
 from training_gym.rewards.view import read_episode
 from training_gym.spec.code import Code
 from training_gym.spec.errors import RewardError
-
-_PR_SET_PDEATHSIG = 1
 
 
 def main(descriptor: int, parent: int) -> None:
     """Serve until the other side of the socket is gone."""
     os.dup2(2, 1)
     os.set_inheritable(descriptor, False)
+    parent = fork_supervised(parent)
+    if not die_with(parent):
+        _end()
     channel = socket.socket(fileno=descriptor)
-    _die_with(parent)
     frames: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     # The user's code gets the main thread, because signal handlers work only there.
     threading.Thread(target=_receive, args=(channel, frames), daemon=True).start()
@@ -83,14 +84,6 @@ def _receive(channel: socket.socket, frames: queue.SimpleQueue[bytes]) -> None:
             _end()
         else:
             frames.put(frame)
-
-
-def _die_with(parent: int) -> None:
-    """Have Linux end this process with its parent even while native code holds the interpreter."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        _end()
 
 
 def _end() -> None:

@@ -1,7 +1,7 @@
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from training_gym.algorithms.advantages import (
@@ -30,7 +30,6 @@ def test_no_difference_no_advantage(rewards):
     assert group_relative(rewards, normalize_by_std=True) == [0.0] * len(rewards)
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(-1e3, 1e3), min_size=2, max_size=32), st.booleans())
 def test_advantages_sum_to_zero_and_keep_the_order(rewards, normalize):
     advantages = group_relative(rewards, normalize_by_std=normalize)
@@ -53,7 +52,6 @@ def test_rloo_on_hand_computed_numbers():
     assert leave_one_out([4.0]) == [0.0]
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(-1e3, 1e3), min_size=2, max_size=16))
 def test_rloo_against_its_definition(rewards):
     expected = []
@@ -81,7 +79,6 @@ def test_gae_on_hand_computed_numbers():
     assert targets == pytest.approx([1.1875, 2.75, 3.0])
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.floats(-10, 10), st.floats(-10, 10)), min_size=1, max_size=12),
     st.floats(0.5, 1),

@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from training_gym.algorithms.alignment import shared_spans, span_advantages
@@ -44,7 +44,6 @@ def test_what_has_no_counterpart_gets_no_advantage():
     assert shared_spans([], [1]) == []
 
 
-@settings(deadline=None)
 @given(st.sets(st.integers(1, 30)), st.sets(st.integers(1, 30)), st.integers(31, 40))
 def test_the_spans_of_one_text_cover_all_of_it_once(first, second, end):
     ours, theirs = sorted({*first, end}), sorted({*second, end})

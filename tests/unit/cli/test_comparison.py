@@ -2,12 +2,17 @@
 
 import io
 import json
+import shlex
+import sys
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from training_gym.cli import quickstart_report
 from training_gym.cli.comparison import Comparison, Pair, compare, distinctness, pair_up
+from training_gym.cli.entry import run as run_command
+from training_gym.cli.program import program
 from training_gym.cli.schemas import SCHEMAS
 from training_gym.runs import Run
 
@@ -113,7 +118,43 @@ def test_the_report_shows_both_verses_verdict_interval_and_next_steps(trained):
     assert "It learned" in shown
     assert "+0.100 to +0.300" in shown
     assert str(trained.path) in shown.replace("\n", "")
-    assert f"training-gym runs episodes {trained.id}" in shown
+    for command in quickstart_report.next_steps(trained).values():
+        assert f"\n  {command}\n" in shown  # on one line
+
+
+def test_every_next_step_is_a_command_that_can_be_pasted(trained, monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    commands = list(quickstart_report.next_steps(trained).values())
+    assert any(shlex.split(command)[-1] == "dashboard" for command in commands)
+    for command in commands:
+        name, *arguments = shlex.split(command)
+        if arguments[0] in ("dashboard", "explain", "runs"):
+            continue  # it serves for ever, needs steps or a checkpoint: see test_command_line
+        assert Path(name).name == "training-gym"
+        assert run_command(arguments) == 0, capsys.readouterr().err
+    assert (tmp_path / "my-haiku" / "haiku.py").exists()
+
+
+def test_a_run_of_one_step_is_not_asked_why_its_reward_moved(new_run):
+    run = new_run()
+    run.end(summary={"status": "completed", "steps": 1})
+    assert not any("explain" in step for step in quickstart_report.next_steps(Run(run.id)).values())
+
+
+def test_the_program_is_named_as_the_shell_finds_it(tmp_path, monkeypatch):
+    script = tmp_path / "bin" / "training-gym"
+    script.parent.mkdir()
+    script.write_text("#!/bin/sh\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(script.with_name("python")))
+    monkeypatch.setenv("PATH", str(script.parent))
+    assert program() == "training-gym"
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert program() == str(script)
+    monkeypatch.chdir(tmp_path)
+    assert program() == "bin/training-gym"
+    script.unlink()
+    assert program() == "training-gym"
 
 
 def test_hostile_verses_are_shown_as_text(trained):

@@ -32,6 +32,11 @@ def test_version_is_data(command):
         (["trian"], "no such command 'trian'", "did you mean 'train'?"),
         (["runs", "lsit"], "no such command 'lsit'", "did you mean 'list'?"),
         (["runs", "list", "--limt", "3"], "no such option: --limt", "did you mean --limit?"),
+        (
+            ["--limit", "runs", "list"],
+            "--limit stands before the command",
+            "options follow it: training-gym runs list --limit",
+        ),
         (["train"], "missing argument 'FILE[:NAME]'", "see training-gym train --help"),
         (["runs"], "missing command", "see training-gym runs --help"),
     ],

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from training_gym.cli.program import program
 from training_gym.cli.templates import TEMPLATES, content
 
 TUTORIALS = Path(__file__).parents[3] / "tutorials"
@@ -38,7 +39,7 @@ def test_a_template_is_written_byte_for_byte_with_the_next_commands(command, tmp
 def test_json_of_init_names_files_and_commands(command, tmp_path):
     (found,) = command("init", "math", tmp_path, "--json").objects
     assert found["files"] == [f"{tmp_path}/math_jsonl.py", f"{tmp_path}/data/math.jsonl"]
-    assert found["next"][1] == f"training-gym train {tmp_path}/math_jsonl.py"
+    assert found["next"][1] == f"{program()} train {tmp_path}/math_jsonl.py"
 
 
 def test_nothing_is_overwritten_and_then_nothing_is_written(command, tmp_path):

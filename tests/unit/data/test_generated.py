@@ -2,7 +2,7 @@ import importlib.metadata
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from training_gym.data import load, own_reward
@@ -98,7 +98,6 @@ _values = st.recursive(
 )
 
 
-@settings(max_examples=80, deadline=None)
 @given(_values)
 def test_entries_come_back_as_they_were(value):
     assert decode_entry(json.loads(json.dumps(encode_entry(value)))) == value

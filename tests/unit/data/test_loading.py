@@ -57,7 +57,7 @@ def test_the_order_is_the_same_in_another_process_with_another_hash_seed(tmp_pat
     assert outputs == {f"{here}\n"}
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=settings.default.max_examples // 3)
 @given(st.sets(st.text("abc ", min_size=1, max_size=8), min_size=4, max_size=40), st.data())
 def test_adding_rows_moves_no_task_to_the_other_side(rows, data):
     more = data.draw(st.lists(st.text("xyz", min_size=1, max_size=5), max_size=20))

@@ -32,7 +32,7 @@ def test_without_shuffle_the_given_order_repeats():
     ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=settings.default.max_examples // 2)
 @given(
     st.integers(1, 12),
     st.lists(st.integers(0, 15), max_size=12),
@@ -48,7 +48,7 @@ def test_a_restored_stream_goes_on_exactly(size, before, after):
     assert [stream.take(n) for n in after] == [other.take(n) for n in after]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=settings.default.max_examples // 2)
 @given(st.integers(1, 12), st.lists(st.integers(1, 12), min_size=1, max_size=30))
 def test_no_batch_holds_a_task_twice_unless_it_must(size, batches):
     stream = TaskStream(make(size), seed=0)

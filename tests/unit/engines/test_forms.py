@@ -196,7 +196,8 @@ SCHEMAS = st.recursive(
 
 
 @settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=settings.default.max_examples // 4,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(schema=SCHEMAS, temperature=st.sampled_from((0.7, 1.0, 3.0)))
 def test_whatever_the_schema_the_answer_follows_it(network, codec, compute, schema, temperature):

@@ -32,6 +32,20 @@ def test_the_projection_and_its_gradients_are_those_of_the_layer(outputs, inputs
 
 
 @pytest.mark.parametrize(("outputs", "inputs"), SIZES)
+def test_gradients_of_several_chunks_add_up(outputs, inputs):
+    torch.manual_seed(0)
+    ours, theirs = (torch.nn.Linear(inputs, outputs, bias=False) for _ in range(2))
+    theirs.load_state_dict(ours.state_dict())
+    project = Projection(ours)
+    for _ in range(3):
+        x = torch.randn(5, inputs)
+        project(x).square().sum().backward()
+        theirs(x).square().sum().backward()
+    assert ours.weight.grad is not None
+    close(ours.weight.grad, theirs.weight.grad)
+
+
+@pytest.mark.parametrize(("outputs", "inputs"), SIZES)
 def test_the_projection_sees_that_the_weights_have_changed(outputs, inputs):
     layer, x = torch.nn.Linear(inputs, outputs, bias=False), torch.randn(3, inputs)
     project = Projection(layer)

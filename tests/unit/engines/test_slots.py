@@ -1,5 +1,5 @@
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from training_gym.engines.local.cache import SlotCache
@@ -7,7 +7,6 @@ from training_gym.engines.local.recurrent_states import State
 from training_gym.engines.local.slots import SlotTable, common_prefix
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 2), max_size=12), st.lists(st.integers(0, 2), max_size=12))
 def test_common_prefix_against_a_loop(one, other):
     length = 0
@@ -36,7 +35,6 @@ class Rows:
                 assert values.flatten().tolist() == slot.tokens
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.one_of(
@@ -101,7 +99,6 @@ def spell(tokens):
     return torch.tensor(float(int("0" + "".join(map(str, tokens)))), dtype=torch.float64)
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.one_of(

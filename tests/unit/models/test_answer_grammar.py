@@ -68,7 +68,7 @@ def answers(family, form, tools=TOOLS):
     """Random answers as messages."""
     _, codec, kind = family
     marks = [mark.strip() for mark in kind.reasoning or ()]
-    if kind.notation is not None:
+    if kind.notations:
         notation = kind.notation(family[0].text)
         marks.append(f"{notation.opening}{notation.before}add_up{notation.middle}{{")
     after = codec.encode(codec.render([user("Go.")], tools=tools))
@@ -86,7 +86,7 @@ def check_calls(message):
 
 def holds_calls(family):
     template, _, kind = family
-    return template.calls and kind.notation is not None
+    return template.calls and bool(kind.notations)
 
 
 def test_a_required_call_is_of_a_tool_with_its_arguments(family):

@@ -121,7 +121,7 @@ recipes = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=settings.default.max_examples // 2)
 @given(
     recipes, machines, st.sampled_from([SMOLLM2_135M, QWEN3_8B]), st.none() | st.integers(1, 999)
 )

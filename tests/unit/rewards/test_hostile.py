@@ -82,7 +82,6 @@ _pieces = st.sampled_from([*PATTERNS, "7", "B", "}", "^", "!", "\n", "(", ")", "
 
 
 @pytest.mark.timeout(60)
-@settings(max_examples=80, deadline=None, derandomize=True)
 @given(st.one_of(st.text(max_size=40), st.lists(_pieces, max_size=25).map("".join)))
 def test_no_text_crashes_a_scorer(text):
     for name, (scorer, answer) in SCORERS.items():
@@ -91,7 +90,7 @@ def test_no_text_crashes_a_scorer(text):
 
 
 @pytest.mark.timeout(60)
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=settings.default.max_examples // 2)
 @given(st.lists(_pieces, max_size=8).map("".join))
 def test_no_box_crashes_the_mathematics(text):
     assert BoxedMath()(said(f"\\boxed{{{text}}}", "7")) in (0, 1)

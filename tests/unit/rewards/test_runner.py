@@ -52,6 +52,18 @@ def told(episode):
         os._exit(0)
     if word == "fork":
         os.kill(os.getpid(), 9)
+    if word == "detach":  # as a daemon does, with nothing left that tells where it came from
+        listen, tell = os.pipe()
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                os.write(tell, str(os.getpid()).encode())
+                os.execve("/bin/sleep", ["sleep", "300"], {})
+            os._exit(0)
+        with open(f"{__file__}.pid", "wb") as file:
+            file.write(os.read(listen, 20))
+        if rest:
+            time.sleep(60) if rest == "and hang" else os._exit(3)
     if word == "recurse":
         return told(episode)
     return 1.0
@@ -358,9 +370,7 @@ def test_a_cancelled_judgement_frees_its_worker(source):
     assert values(asyncio.run(main())) == [1.0]
 
 
-@linux
-@pytest.mark.parametrize("word", ["idle", "busy"])
-def test_workers_end_with_their_parent(source, word):
+def _pid_of_a_worker_whose_parent_is_killed(source, first, then):
     program = f"""
 import asyncio, os, sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
@@ -373,11 +383,9 @@ async def main():
         Code(ref="rewards_of_mine:told"), timeout_s=60, workers=1, source_root={str(source)!r}
     )
     await runner.__aenter__()
-    found = values(await runner.judge(group("return os.getpid()")))
+    found = values(await runner.judge(group("return os.getpid()", {first!r})))
     print(int(found[0]), flush=True)
-    if {word!r} == "busy":
-        asyncio.ensure_future(runner.judge(group("sleep 50")))
-        await asyncio.sleep(0.2)
+    {then}
     os.kill(os.getpid(), 9)
 
 asyncio.run(main())
@@ -385,7 +393,42 @@ asyncio.run(main())
     child = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
-    _wait_until_dead(int(child.stdout))
+    return int(child.stdout)
+
+
+@linux
+@pytest.mark.parametrize("word", ["idle", "busy"])
+def test_workers_end_with_their_parent(source, word):
+    busy = "asyncio.ensure_future(runner.judge(group('sleep 50'))); await asyncio.sleep(0.2)"
+    then = busy if word == "busy" else "pass"
+    _wait_until_dead(_pid_of_a_worker_whose_parent_is_killed(source, "return 1", then))
+
+
+@linux
+@pytest.mark.parametrize(
+    ("told", "kind"), [("detach", "ok"), ("detach and hang", "timeout"), ("detach and die", "died")]
+)
+def test_what_has_left_a_workers_process_group_ends_with_it(source, told, kind):
+    async def main():
+        async with RewardRunner(
+            code("told"),
+            timeout_s=2.0 if kind == "timeout" else 60.0,
+            workers=1,
+            source_root=source,
+        ) as runner:
+            (found,) = await runner.judge(group(told))
+            pid = int((source / "rewards_of_mine.py.pid").read_text())
+            return found.kind, pid, _is_alive(pid)
+
+    found, pid, lived_on = asyncio.run(main())
+    assert (found, lived_on) == (kind, kind == "ok")  # a server, say, that the next call asks again
+    assert not _is_alive(pid)
+
+
+@linux
+def test_what_has_left_a_workers_process_group_ends_with_the_workers_parent(source):
+    _wait_until_dead(_pid_of_a_worker_whose_parent_is_killed(source, "detach", "pass"))
+    _wait_until_dead(int((source / "rewards_of_mine.py.pid").read_text()))
 
 
 def test_a_worker_starts_without_anything_heavy(source):

@@ -297,7 +297,7 @@ TURNS = st.lists(
 
 
 @pytest.mark.parametrize("opening", [[user("go")], [system("s\n"), user("")]])
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=settings.default.max_examples // 2)
 @given(turns=TURNS)
 def test_a_grown_path_is_the_templates_own_rendering(codec, opening, turns):
     """Where what was sampled encodes back to itself, growing equals rendering the whole."""

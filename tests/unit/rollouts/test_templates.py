@@ -81,9 +81,8 @@ TURN = st.tuples(
 
 
 @settings(
-    deadline=None,
     phases=(Phase.explicit, Phase.reuse, Phase.generate),
-    max_examples=15,
+    max_examples=settings.default.max_examples // 6,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(opening=st.sampled_from((None, "Be brief.")), turns=st.lists(TURN, min_size=1, max_size=4))
@@ -164,9 +163,8 @@ def check_trajectories(codec, record, captured):
 
 
 @settings(
-    deadline=None,
     phases=(Phase.explicit, Phase.reuse, Phase.generate),
-    max_examples=15,
+    max_examples=settings.default.max_examples // 6,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(content=PLAIN, calls=CALLS, keep=st.floats(0.05, 0.95))

@@ -48,7 +48,7 @@ def test_a_rate_nobody_feeds_fades():
     assert rate.per_s(1000.0) < 1e-10
 
 
-@settings(deadline=None, derandomize=True, max_examples=60)
+@settings(max_examples=settings.default.max_examples // 2)
 @given(st.lists(st.floats(0.001, 100), min_size=1, max_size=60), st.floats(0, 0.999))
 def test_quantiles_are_those_of_the_latest(values, share):
     durations = Durations(keep=20)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from training_gym.sandboxes.pool.permits import CreateRate, StartingPermits
 from training_gym.testing.simulated_time import run_simulated
 
-PROPERTY = settings(deadline=None, derandomize=True, max_examples=25)
+PROPERTY = settings(max_examples=settings.default.max_examples // 4)
 
 
 @PROPERTY

@@ -74,7 +74,7 @@ def test_a_simulated_buffer_blocks_as_predicted_whatever_the_starts(case, shape)
     assert found == pytest.approx(sizing.poisson_tail(spares, outstanding), abs=0.007)
 
 
-PROPERTY = settings(deadline=None, derandomize=True, max_examples=40)
+PROPERTY = settings(max_examples=settings.default.max_examples // 2)
 
 
 @PROPERTY

@@ -40,7 +40,13 @@ class Projection:
 
 
 class _Product(torch.autograd.Function):
-    """With ∂y = the gradient: ∂x = ∂y W, ∂W = ∂yᵀ x."""
+    """With ∂y = the gradient: ∂x = ∂y W, ∂W = ∂yᵀ x.
+
+    Where the weight has a gradient already, from another chunk, the product is added to it at once:
+    an array of the weight's size is neither made nor passed over a second time. That is what
+    `backward` does with it in the end; who asks `torch.autograd.grad` for the weight's derivative
+    clears its gradient first.
+    """
 
     @staticmethod
     def forward(
@@ -53,8 +59,12 @@ class _Product(torch.autograd.Function):
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
         x, weight = ctx.saved_tensors
         of_x = gradient @ weight if ctx.needs_input_grad[0] else None
-        of_weight = gradient.T @ x if ctx.needs_input_grad[1] else None
-        return of_x, of_weight, None
+        if not ctx.needs_input_grad[1]:
+            return of_x, None, None
+        if weight.is_leaf and weight.grad is not None:
+            weight.grad.addmm_(gradient.T, x)
+            return of_x, None, None
+        return of_x, gradient.T @ x, None
 
 
 def is_projectable(module: torch.nn.Module) -> bool:

@@ -92,14 +92,15 @@ class _Rules:
     def notation(self) -> CallNotation:
         """How the family writes calls; raises `FormError` where that is no JSON."""
         family = self._template.family
-        if family.notation is None:
+        found = family.notation(self._template.text)
+        if found is None:
             raise FormError(
                 f"calls of the family {family.name} are written in a way that is held to no form"
                 if family.calls
                 else f"no notation of calls is known for the family {family.name}",
                 fix="leave tool_choice and strict open",
             )
-        return family.notation(self._template.text)
+        return found
 
     def add(self, name: str, rule: str) -> str:
         """A rule by its name, which is handed back."""

@@ -18,6 +18,8 @@ class CallNotation:
     """What divides several calls; None: an answer has only one."""
     mark: str = ""
     """What no text in front of a call can hold; empty: calls stand alone in their answers."""
+    told_by: str = ""
+    """What stands in the templates that write it, where their family has several."""
 
 
 HERMES = CallNotation(
@@ -29,7 +31,7 @@ HERMES = CallNotation(
 )
 LLAMA = CallNotation(before='{"name": "', middle='", "parameters": ', behind="}", between="; ")
 GLM4 = CallNotation(before="", middle="\n", between=None)
-_MISTRAL_LISTED = CallNotation(
+MISTRAL_LISTED = CallNotation(
     opening="[TOOL_CALLS][",
     before='{"name": "',
     middle='", "arguments": ',
@@ -38,8 +40,10 @@ _MISTRAL_LISTED = CallNotation(
     between=", ",
     mark="[TOOL_CALLS]",
 )
-_MISTRAL_NAMED = CallNotation(before="[TOOL_CALLS]", middle="[ARGS]", mark="[TOOL_CALLS]")
-_DEEPSEEK = CallNotation(
+MISTRAL_NAMED = CallNotation(
+    before="[TOOL_CALLS]", middle="[ARGS]", mark="[TOOL_CALLS]", told_by="[ARGS]"
+)
+DEEPSEEK = CallNotation(
     opening="<｜tool▁calls▁begin｜>",
     before="<｜tool▁call▁begin｜>",
     middle="<｜tool▁sep｜>",
@@ -47,7 +51,7 @@ _DEEPSEEK = CallNotation(
     closing="<｜tool▁calls▁end｜>",
     mark="<｜tool▁calls▁begin｜>",
 )
-_DEEPSEEK_FENCED = CallNotation(
+DEEPSEEK_FENCED = CallNotation(
     opening="<｜tool▁calls▁begin｜>",
     before="<｜tool▁call▁begin｜>function<｜tool▁sep｜>",
     middle="\n```json\n",
@@ -55,29 +59,5 @@ _DEEPSEEK_FENCED = CallNotation(
     closing="<｜tool▁calls▁end｜>",
     between="\n",
     mark="<｜tool▁calls▁begin｜>",
+    told_by="```json",
 )
-
-
-def hermes(template: str) -> CallNotation:
-    """Hermes, Qwen2.5, Qwen3, SmolLM3."""
-    return HERMES
-
-
-def llama(template: str) -> CallNotation:
-    """Llama 3."""
-    return LLAMA
-
-
-def glm4(template: str) -> CallNotation:
-    """GLM-4."""
-    return GLM4
-
-
-def mistral(template: str) -> CallNotation:
-    """Mistral, before and since its calls are named in front of their arguments."""
-    return _MISTRAL_NAMED if "[ARGS]" in template else _MISTRAL_LISTED
-
-
-def deepseek(template: str) -> CallNotation:
-    """DeepSeek V3 and R1 fence the arguments, V3.1 does not."""
-    return _DEEPSEEK_FENCED if "```json" in template else _DEEPSEEK

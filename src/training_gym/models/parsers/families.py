@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from training_gym.models.parsers import call_notations, json_calls, marked_calls
+from training_gym.models.parsers.call_notations import CallNotation
 from training_gym.models.parsers.harmony import read_harmony
 from training_gym.models.parsers.parsed import CallReader, Parsed
 from training_gym.models.parsers.reasoning import split_reasoning
@@ -35,8 +36,13 @@ class Family:
     """Whether templates take arguments as text; None: as each template says itself."""
     channels: bool = False
     """Whether an answer is several messages (gpt-oss)."""
-    notation: Callable[[str], call_notations.CallNotation] | None = None
-    """How a template of the family writes calls, where their arguments are JSON."""
+    notations: tuple[CallNotation, ...] = ()
+    """The ways in which its templates write calls whose arguments are JSON; the first that a
+    template tells of is its own."""
+
+    def notation(self, template: str) -> CallNotation | None:
+        """How a template of the family writes calls; None where their arguments are no JSON."""
+        return next((each for each in self.notations if each.told_by in template), None)
 
     def read(self, text: str, after: str, tools: Sequence[ToolSpec]) -> Parsed:
         """Take an answer apart.
@@ -75,7 +81,7 @@ FAMILIES = (
         _THINK,
         _DEEPSEEK_MARKS,
         literal_arguments=True,
-        notation=call_notations.deepseek,
+        notations=(call_notations.DEEPSEEK_FENCED, call_notations.DEEPSEEK),
     ),
     Family(
         "gemma4",
@@ -91,24 +97,24 @@ FAMILIES = (
         json_calls.mistral_calls,
         ("[THINK]", "[/THINK]"),
         frozenset(("[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "[THINK]", "[/THINK]")),
-        notation=call_notations.mistral,
+        notations=(call_notations.MISTRAL_NAMED, call_notations.MISTRAL_LISTED),
     ),
     Family("glm", ("<arg_key>",), marked_calls.glm_calls, _THINK, literal_arguments=False),
-    Family("glm4", ("<|observation|>",), json_calls.glm4_calls, notation=call_notations.glm4),
+    Family("glm4", ("<|observation|>",), json_calls.glm4_calls, notations=(call_notations.GLM4,)),
     Family("qwen_xml", ("<function=", "<parameter="), marked_calls.qwen_calls, _THINK),
     Family(
         "hermes",
         ("<tool_call>",),
         json_calls.hermes_calls,
         _THINK,
-        notation=call_notations.hermes,
+        notations=(call_notations.HERMES,),
     ),
     Family(
         "llama3",
         ("<|start_header_id|>", "tools"),
         json_calls.llama_calls,
         special=frozenset(("<|python_tag|>",)),
-        notation=call_notations.llama,
+        notations=(call_notations.LLAMA,),
     ),
     Family("thinking", ("<think>",), reasoning=_THINK),
     Family("plain", ()),

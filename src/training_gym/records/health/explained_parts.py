@@ -6,13 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from training_gym.records.health.decomposition import Change, length_classes, split_by
+from training_gym.records.health.compared import Compared
+from training_gym.records.health.decomposition import length_classes, split_by
 from training_gym.records.health.history import Facts
 from training_gym.records.health.plays import Play, Plays
 from training_gym.records.health.rule import shown
 from training_gym.records.means import mean_of
-from training_gym.records.readers import read_stream
-from training_gym.records.run_directory import RunDirectory
 from training_gym.spec.settings import Settings
 
 FLIPPED = 0.25
@@ -51,15 +50,15 @@ class Ends:
         return max(rewards) - min(rewards)
 
 
-def all_parts(run: RunDirectory, ends: Ends, total: Change) -> list[Part]:
+def all_parts(ends: Ends, compared: Sequence[Compared]) -> list[Part]:
     """Components, lengths, outcomes, signal, tasks and evaluations, in this order."""
     return [
         *_components(ends),
         *_lengths(ends),
         *_outcomes(ends),
-        *_signal(ends, total),
+        *_signal(ends),
         *_tasks(ends),
-        *_evaluations(run),
+        *_evaluations(compared),
     ]
 
 
@@ -134,7 +133,7 @@ def _outcomes(ends: Ends) -> Iterator[Part]:
     )
 
 
-def _signal(ends: Ends, total: Change) -> Iterator[Part]:
+def _signal(ends: Ends) -> Iterator[Part]:
     """How much there was to learn from: groups whose rewards differ."""
     old, new = Plays(tuple(ends.before)), Plays(tuple(ends.after))
     if not old.groups or not new.groups:
@@ -148,17 +147,6 @@ def _signal(ends: Ends, total: Change) -> Iterator[Part]:
         text=f"groups with nothing to learn from {shares[0]:.0%} → {shares[1]:.0%}",
         episodes=shown(group[0] for group in new.equal_groups[:3]),
     )
-    if total.is_clear:
-        return
-    spread = [abs(play.reward - _group_mean(group)) for group in new.groups for play in group
-              if play.reward is not None]  # fmt: skip
-    if shares[1] > 0.5:
-        why = "most groups got equal rewards, so most episodes taught nothing"
-    elif ends.scale > 0 and mean_of(spread) < 0.02 * ends.scale:
-        why = "rewards hardly differ within groups: the reward may be too coarse"
-    else:
-        why = "rewards differ within groups, so there is a signal: the updates may be too small"
-    yield Part(kind="cause", name="flat", text=f"the reward did not move: {why}")
 
 
 def _tasks(ends: Ends) -> Iterator[Part]:
@@ -185,33 +173,24 @@ def _tasks(ends: Ends) -> Iterator[Part]:
         )
 
 
-def _evaluations(run: RunDirectory) -> Iterator[Part]:
-    """Each evaluation's first and last result, and the tasks that flipped in it."""
-    suites: dict[str, list[dict[str, object]]] = {}
-    for record in read_stream(run, "evaluations"):
-        suites.setdefault(str(record.get("name")), []).append(record)
-    for name, found in suites.items():
-        if len(found) < 2:
-            continue
-        first, last = found[0], found[-1]
-        old, new = _task_means(first), _task_means(last)
+def _evaluations(compared: Sequence[Compared]) -> Iterator[Part]:
+    """Each evaluation's two results, and the tasks that flipped in it."""
+    for found in compared:
+        old, new = found.before.task_means, found.after.task_means
         up = sorted(t for t in old.keys() & new.keys() if new[t] - old[t] > 0.5)
         down = sorted(t for t in old.keys() & new.keys() if old[t] - new[t] > 0.5)
-        before, after = (float(str(record.get("mean", "nan"))) for record in (first, last))
         flips = f"; {len(up)} tasks flipped up, {len(down)} down" if up or down else ""
+        change = f", {found.difference}" if found.way else ""
+        step = found.after.optimizer_step
         yield Part(
             kind="evaluation",
-            name=name,
-            before=before,
-            after=after,
-            text=f"evaluation {name}: {before:.3g} → {after:.3g}{flips}",
-            episodes=tuple(f"{name}-{last['optimizer_step'] or 0}-{t}.0" for t in (*down, *up)[:3]),
+            name=found.name,
+            before=found.before.mean,
+            after=found.after.mean,
+            text=f"evaluation {found.name}: {found.before.mean:.3g} → {found.after.mean:.3g}"
+            f"{change}{flips}",
+            episodes=tuple(f"{found.name}-{step}-{t}.0" for t in (*down, *up)[:3]),
         )
-
-
-def _task_means(record: dict[str, object]) -> dict[str, float]:
-    found = record.get("task_means")
-    return found if isinstance(found, dict) else {}
 
 
 def _by_task(plays: Sequence[Play]) -> dict[str, list[Play]]:
@@ -223,7 +202,3 @@ def _by_task(plays: Sequence[Play]) -> dict[str, list[Play]]:
 
 def _share(plays: Sequence[Play], status: str) -> float:
     return sum(play.status == status for play in plays) / len(plays)
-
-
-def _group_mean(group: Sequence[Play]) -> float:
-    return mean_of(rewards_of(group))

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from training_gym.records.health.causes import why_flat
+from training_gym.records.health.compared import Compared, compared_evaluations
 from training_gym.records.health.decomposition import Change, change_of
 from training_gym.records.health.explained_parts import Ends, Part, all_parts, rewards_of
 from training_gym.records.health.facts import facts_of
@@ -51,8 +53,12 @@ def explain(
     directory = run if isinstance(run, RunDirectory) else RunDirectory(run)
     ends = _ends(directory, before, after)
     total = change_of(rewards_of(ends.before), rewards_of(ends.after))
-    parts = all_parts(directory, ends, total)
-    summary = _summary(total, ends, parts)
+    compared = compared_evaluations(directory, ends.steps[0][0], ends.steps[1][1])
+    moved = next((found for found in compared if found.way), None)
+    parts = all_parts(ends, compared)
+    if not total.is_clear and (cause := why_flat(ends, moved)):
+        parts.append(cause)
+    summary = _summary(total, ends, parts, moved)
     return Explanation(
         run_id=directory.run_id,
         steps_before=ends.steps[0],
@@ -95,11 +101,14 @@ def _around(numbers: list[int], step: int, size: int) -> list[int]:
     return numbers[start : start + size]
 
 
-def _summary(total: Change, ends: Ends, parts: Sequence[Part]) -> str:
+def _summary(total: Change, ends: Ends, parts: Sequence[Part], moved: Compared | None) -> str:
     (_, _), (first, last) = ends.steps
     course = f"{total.before:.3g} → {total.after:.3g} ({total.difference:+.3g} ± {total.error:.2g})"
     if not total.is_clear:
-        return f"the mean reward did not move beyond noise: {course} by steps {first} to {last}"
+        yet = "" if moved is None else f", but evaluation {moved.name} {moved.way}"
+        return (
+            f"the mean reward did not move beyond noise: {course} by steps {first} to {last}{yet}"
+        )
     named = [part for part in parts if part.effect is not None]
     main = max(
         (part for part in named if (part.effect or 0) * total.difference > 0),

@@ -44,6 +44,7 @@ class Evaluated:
     mean: float
     error: float
     """Standard error of the mean."""
+    task_means: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -97,7 +97,13 @@ class Observer:
             return False
         mean, low, high = (float(value or 0.0) for value in values)
         self._evaluations.append(
-            Evaluated(record["name"], record["batch"] or 0, mean, (high - low) / 3.92)
+            Evaluated(
+                name=record["name"],
+                step=record["batch"] or 0,
+                mean=mean,
+                error=(high - low) / 3.92,
+                task_means=record.get("task_means") or {},
+            )
         )
         self._progress_at = record["time"]
         return True

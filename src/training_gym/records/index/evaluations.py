@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-import random
 import sqlite3
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from training_gym.records.checkpoints import list_checkpoints
 from training_gym.records.index.record_reading import figure_of
 from training_gym.records.index.run_values import Figure
 from training_gym.records.index.stream_values import EvaluationRow, Flipped, FlippedTask
-from training_gym.records.means import mean_of
+from training_gym.records.pairing import paired_difference
 from training_gym.records.run_directory import RunDirectory
 from training_gym.spec.errors import RecordsError
-
-RESAMPLES = 2000
 
 _Found = tuple[float, int | None, int | None, dict[str, Any]]
 """Time, batch, optimizer step and own fields of an evaluation's record."""
@@ -54,20 +52,9 @@ def evaluations(run: RunDirectory, connection: sqlite3.Connection) -> tuple[Eval
 def paired(
     suite: str, before: Mapping[str, float], after: Mapping[str, float], step: int
 ) -> Figure | None:
-    """Mean of after - before over the tasks that both have, with its 95 % interval.
-
-    Percentile bootstrap over tasks (Efron 1979), 2,000 resamples with a fixed seed; None where
-    they share no task.
-    """
-    differences = [after[task] - before[task] for task in sorted(before.keys() & after.keys())]
-    count = len(differences)
-    if not count:
-        return None
-    mean = mean_of(differences)
-    draw = random.Random(0)
-    means = sorted(sum(draw.choices(differences, k=count)) / count for _ in range(RESAMPLES))
-    low, high = means[int(0.025 * RESAMPLES)], means[int(0.975 * RESAMPLES) - 1]
-    return Figure(name=suite, mean=mean, low=low, high=high, count=count, step=step)
+    """Mean of after - before over the tasks that both have; None where they share no task."""
+    found = paired_difference(before, after)
+    return None if found is None else Figure(name=suite, step=step, **asdict(found))
 
 
 def flipped(

@@ -160,10 +160,6 @@ class Index:
         detail = episode_detail.detail
         return self._ask(run_id, lambda c: detail(run, c, episode_id, policy, tokens=tokens))
 
-    def discarded(self, run_id: str, query: EpisodeQuery | None = None) -> EpisodePage:
-        """`episodes` with `discarded` set."""
-        return self.episodes(run_id, (query or EpisodeQuery()).changed(discarded=True))
-
     def groups(self, run_id: str, step: int, stream: str = "train") -> tuple[GroupRow, ...]:
         """The groups of one step, by mean reward, the best first."""
         run, policy = self._run(run_id), self._policy(run_id)

@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from training_gym.records.documents import read_document_if_any
 from training_gym.records.index import verdicts
 from training_gym.records.index.curves import curves, literal, newest
-from training_gym.records.index.decode import whole_characters
+from training_gym.records.index.decode import whole_json
 from training_gym.records.index.record_reading import (
     annotations_of,
     figure_of,
@@ -24,7 +23,7 @@ from training_gym.records.index.record_reading import (
 )
 from training_gym.records.index.run_values import Figure, RunRow
 from training_gym.records.index.series_values import SeriesQuery
-from training_gym.records.results import read_exit
+from training_gym.records.results import Result, last_result, read_exit
 from training_gym.records.run_directory import RunDirectory
 from training_gym.records.status import run_status
 from training_gym.spec.errors import GymError, RecordsError
@@ -43,15 +42,23 @@ class Documents:
     manifest: Mapping[str, Any]
     status: str
     problem: str = ""
+    reason: str = ""
+    """Why the run ended, if it has and there is something to say."""
+    attempts: tuple[int, ...] = ()
+    result: Result | None = None
+    """The last one that was written, though an attempt may have begun since."""
 
     @classmethod
     def read(cls, run: RunDirectory) -> Documents:
         """Read them; what cannot be read is a `problem`."""
         try:
-            manifest = whole_characters(json.loads(run.manifest_path.read_bytes()))
+            manifest = whole_json(run.manifest_path.read_bytes())
             manifest["run"]["recipe"]
             float(manifest["created_at"])
-            return cls(run, manifest, run_status(run))
+            attempts, result = tuple(run.attempts()), last_result(run)
+            if result is None or result.attempts < max(attempts, default=0):
+                return cls(run, manifest, run_status(run), attempts=attempts, result=result)
+            return cls(run, manifest, result.status, "", result.reason, attempts, result)
         except (OSError, ValueError, LookupError, TypeError, GymError) as error:
             lines = str(error).splitlines()
             problem = lines[0] if lines else type(error).__name__
@@ -119,20 +126,12 @@ def _unreadable(documents: Documents) -> RunRow:
     )
 
 
-def _reason(run: RunDirectory, result: Mapping[str, Any]) -> str:
-    """Why the run ended; an attempt that began since has made the result void."""
-    void = max(run.attempts(), default=0) > int(result.get("attempts") or 0)
-    return "" if void else str(result.get("reason") or "")
-
-
 def _from_documents(documents: Documents) -> dict[str, Any]:
-    run, manifest = documents.run, documents.manifest
-    result = read_document_if_any(run.result_path) or {}
+    run, manifest, result = documents.run, documents.manifest, documents.result
     recipe = manifest["run"]["recipe"] or {}
     created = float(manifest["created_at"])
-    summary = verdicts.Summary(
-        status=documents.status, steps=result.get("steps") or 0, reason=_reason(run, result)
-    )
+    steps = (result.steps if result is not None else None) or 0
+    summary = verdicts.Summary(status=documents.status, steps=steps, reason=documents.reason)
     verdict = verdicts.verdict(summary, (), ())
     return {
         "run_id": run.run_id,
@@ -148,30 +147,30 @@ def _from_documents(documents: Documents) -> dict[str, Any]:
         "updated_at": created,
         "heartbeat_at": None,
         "heartbeat_age_s": None,
-        "attempt": max(run.attempts(), default=0),
-        "step": result.get("steps") or 0,
+        "attempt": max(documents.attempts, default=0),
+        "step": steps,
         "num_steps": recipe.get("num_steps"),
         "reward": None,
         "reward_name": REWARD[0],
         "sparkline": (),
-        "evaluation": _final(result),
+        "evaluation": None if result is None else _final(result),
         "accelerator_busy": None,
-        "cost": _cost(result),
-        "wall_s": float(result.get("wall_s") or 0.0),
+        "cost": None if result is None else _cost(result),
+        "wall_s": 0.0 if result is None else result.wall_s,
         "num_notes": 0,
     }
 
 
-def _final(result: Mapping[str, Any]) -> Figure | None:
-    found, details = result.get("final"), result.get("details") or {}
+def _final(result: Result) -> Figure | None:
+    found = result.final
     if not isinstance(found, dict):
         return None
-    named = {"name": details.get("evaluation", ""), "tasks": found.get("count", 0)}
-    return figure_of({**found, **named}, result.get("steps"))
+    named = {"name": result.details.get("evaluation", ""), "tasks": found.get("count", 0)}
+    return figure_of({**found, **named}, result.steps)
 
 
-def _cost(result: Mapping[str, Any]) -> float | None:
-    cost = result.get("cost")
+def _cost(result: Result) -> float | None:
+    cost = result.cost
     if isinstance(cost, dict):
         cost = cost.get("total")
     return float(cost) if isinstance(cost, int | float) else None
@@ -192,7 +191,7 @@ def _from_index(
         status=documents.status,
         steps=step,
         rewards=_line(connection, run_id, name, 100_000) if name == REWARD[0] else (),
-        reason=_reason(documents.run, read_document_if_any(documents.run.result_path) or {}),
+        reason=documents.reason,
     )
     verdict = verdicts.verdict(
         summary,
@@ -283,7 +282,7 @@ def _updated(connection: sqlite3.Connection, heartbeat: float | None, created: f
 def _wall_s(documents: Documents, updated: float) -> float:
     run = documents.run
     total = 0.0
-    for attempt in run.attempts():
+    for attempt in documents.attempts:
         ending = read_exit(run, attempt)
         if ending is not None:
             total += ending.wall_s

@@ -143,6 +143,64 @@ def test_evaluations_tell_what_flipped(record):
     assert part.episodes == ("held-8-y.0", "held-8-x.0")
 
 
+def evaluated(run, before, after, writer="late"):
+    """Eight held-out tasks before and after ten batches."""
+    with Recorder(run, writer=writer, attempt=1) as recorder:
+        for batch, change in ((0, before), (10, after)):
+            means = {f"x{n}": 0.1 * n + change(n) for n in range(8)}
+            recorder.evaluation(
+                name="held",
+                mean=sum(means.values()) / 8,
+                task_means=means,
+                counters=Counters(batch=batch, optimizer_step=batch),
+            )
+    return explain(run)
+
+
+def test_a_flat_reward_is_not_said_to_come_from_small_updates_where_an_evaluation_rose(record):
+    run = record(lambda step, task, member: {"reward": 0.5 + 0.1 * member})
+    found = evaluated(run, lambda n: 0.0, lambda n: 0.1 + 0.02 * n)
+    assert not found.moved
+    assert found.summary.endswith("by steps 9 to 10, but evaluation held rose")
+    (cause,) = of_kind(found, "cause")
+    assert "too small" not in cause.text
+    assert "yet evaluation held rose by +0.17 (95 % interval +0.1" in cause.text
+    (part,) = of_kind(found, "evaluation")
+    assert part.text.startswith("evaluation held: 0.35 → 0.52, +0.17 (95 % interval +0.1")
+
+
+@pytest.mark.parametrize(
+    "after",
+    [lambda n: 0.0, lambda n: 0.1 * (-1) ** n + 0.01, lambda n: 0.3 if n == 0 else 0.0],
+    ids=["not at all", "up and down", "one task"],
+)
+def test_it_is_where_no_evaluation_moved_beyond_chance(record, after):
+    run = record(lambda step, task, member: {"reward": 0.5 + 0.1 * member})
+    found = evaluated(run, lambda n: 0.0, after)
+    (cause,) = of_kind(found, "cause")
+    assert cause.text.endswith("there is a signal: the updates may be too small")
+    assert found.summary.endswith("by steps 9 to 10")
+    assert "interval" not in of_kind(found, "evaluation")[0].text
+
+
+def test_updates_that_made_an_evaluation_worse_are_not_too_small(record):
+    run = record(lambda step, task, member: {"reward": 0.5 + 0.1 * member})
+    (cause,) = of_kind(evaluated(run, lambda n: 0.2, lambda n: 0.01 * n), "cause")
+    assert "too small" not in cause.text
+    assert "the updates do something: evaluation held fell by -0.165" in cause.text
+
+
+def test_an_evaluation_that_rose_elsewhere_explains_nothing_of_chosen_steps(record):
+    run = record(lambda step, task, member: {"reward": 0.5 + 0.1 * member}, steps=20)
+    with Recorder(run, writer="late", attempt=1) as recorder:
+        for batch, mean in ((0, 0.1), (10, 0.9), (20, 0.9)):
+            means = {f"x{n}": mean + 0.01 * n for n in range(8)}
+            counters = Counters(batch=batch, optimizer_step=batch)
+            recorder.evaluation(name="held", mean=mean, task_means=means, counters=counters)
+    assert "evaluation held rose" in explain(run, before=2, after=9).summary
+    assert "too small" in of_kind(explain(run, before=14, after=18), "cause")[0].text
+
+
 def test_steps_may_be_chosen(record):
     run = record(lambda step, task, member: {"reward": step / 10 + 0.01 * member}, steps=10)
     found = explain(run, before=3, after=6)

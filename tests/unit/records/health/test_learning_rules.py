@@ -3,7 +3,10 @@ import random
 
 import pytest
 
-from training_gym.records.health.rules import learning
+from training_gym.records.health.history import Evaluated
+from training_gym.records.health.improvement import risen_evaluation
+from training_gym.records.health.rules import advice, learning
+from training_gym.records.pairing import Difference
 from training_gym.spec.health import Bounds, Thresholds
 
 LIMITS = Thresholds()
@@ -12,6 +15,19 @@ MIXED = (0.0, 1.0, 1.0, 0.0)
 
 def series(name, values, **constant):
     return [{name: value, **constant} for value in values]
+
+
+@pytest.fixture
+def evaluations():
+    """Results of the suite `held`: step and mean of each, every task moving with the mean."""
+
+    def make(*results, tasks=8):
+        return tuple(
+            Evaluated("held", step, mean, 0.1, {f"x{n}": mean + 0.01 * n for n in range(tasks)})
+            for step, mean in results
+        )
+
+    return make
 
 
 def test_zero_variance_is_the_share_of_equal_groups_and_says_where_they_lie(history, plays):
@@ -69,6 +85,51 @@ def test_entropy_may_fall_while_the_reward_rises_or_is_at_its_best(history):
         for at in range(20)
     ]
     assert learning.entropy_collapse(history(solved), "", LIMITS).severity is None
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "rose"), [(9, 20, True), (0, 9, False)], ids=["lately", "long ago"]
+)
+def test_entropy_may_fall_while_an_evaluation_rises(history, evaluations, first, last, rose):
+    values = [1.0 if at < 12 else 0.05 for at in range(20)]
+    metrics = series("entropy", values, reward_mean=0.5, reward_max=1.0)
+    told = history(metrics, evaluations=evaluations((first, 0.2), (last, 0.4), (20, 0.4)))
+    found = learning.entropy_collapse(told, "", LIMITS)
+    assert (found.severity is None) == rose
+    assert ("while held rose by +0.2 (95 %" in found.message) == rose
+
+
+@pytest.mark.parametrize(
+    ("results", "advised"),
+    [
+        ([], True),
+        ([(0, 0.2)], True),
+        ([(0, 0.2), (25, 0.2)], True),
+        ([(0, 0.4), (25, 0.2)], True),
+        ([(0, 0.2), (5, 0.4), (25, 0.4)], True),
+        ([(0, 0.2), (25, 0.4)], False),
+        ([(0, 0.2), (5, 0.2), (15, 0.4)], False),
+    ],
+)
+def test_a_higher_learning_rate_is_not_advised_while_an_evaluation_rises(
+    history, evaluations, results, advised
+):
+    metrics = [
+        {"reward_mean": 0.5 + 0.01 * (at % 2), "entropy": 1.0, "clipped_fraction": 0.0}
+        for at in range(25)
+    ]
+    told = history(metrics, evaluations=evaluations(*results))
+    found = advice.learning_rate_low(told, "", LIMITS)
+    assert (found.severity == "advice", found.clear) == (advised, not advised)
+    assert ("higher learning rate" in found.message) == advised
+    assert ("held rose" in found.message) != advised
+
+
+def test_one_task_that_rose_is_no_evaluation_that_rose(history, evaluations):
+    told = history([{}] * 20, evaluations=evaluations((0, 0.2), (20, 0.9), tasks=5))
+    assert risen_evaluation(told, 5) is None  # five may do so by chance
+    told = history([{}] * 20, evaluations=evaluations((0, 0.2), (20, 0.9), tasks=6))
+    assert risen_evaluation(told, 5) == ("held", Difference(*[pytest.approx(0.7)] * 3, 6))
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,9 @@ def test_what_taught_nothing_says_why(index, played):
         episode(2, None, group="good", status="infrastructure_failed"),
         skip_equal_groups=True,
     )
-    found = {row.id: row.discarded for row in index.discarded("r1").episodes}
+    found = {
+        row.id: row.discarded for row in index.episodes("r1", EpisodeQuery(discarded=True)).episodes
+    }
     assert found == {
         "equal.0": "all 2 judged episodes of its group got 1",
         "equal.1": "all 2 judged episodes of its group got 1",

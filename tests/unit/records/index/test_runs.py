@@ -1,9 +1,11 @@
+import json
 import shutil
+from pathlib import Path
 
 import pytest
 
 from training_gym.records.annotations import add_note, add_tag, remove_tag
-from training_gym.records.index import Index, RunQuery, TimelineQuery
+from training_gym.records.index import Index, RunQuery, TimelineQuery, catalogue
 from training_gym.records.recorder import Recorder
 from training_gym.records.run_directory import RunDirectory
 from training_gym.spec.episodes import Counters
@@ -38,6 +40,45 @@ def test_a_list_follows_what_happens_to_ended_runs(index, demo, tmp_path):
     assert after.version != before.version
     remove_tag(RunDirectory(tmp_path / "runs" / run), "good")
     assert listed(index).runs[0].version != after.version
+
+
+def test_a_first_list_reads_each_file_of_a_run_once(index, demo, tmp_path, monkeypatch):
+    run = demo()
+    full = listed(index).runs[0]
+    monkeypatch.setattr(catalogue, "INDEXING_S", -1.0)
+    read = []
+    original = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: (read.append(path), original(path))[1])
+    (row,) = Index(tmp_path / "runs", tmp_path / "empty").runs().runs
+    assert not row.indexed
+    folder = tmp_path / "runs" / run
+    assert sorted(read) == [folder / "manifest.json", folder / "result.json"]
+    told = ("run_id", "name", "model", "tags", "status", "created_at", "attempt", "num_steps")
+    assert [getattr(row, name) for name in told] == [getattr(full, name) for name in told]
+
+
+def test_a_result_that_a_later_attempt_made_void_is_no_reason(index, demo, tmp_path, monkeypatch):
+    folder = tmp_path / "runs" / demo("stall")
+    monkeypatch.setattr(catalogue, "INDEXING_S", -1.0)
+
+    def row():
+        return Index(tmp_path / "runs", tmp_path / "empty").runs().runs[0]
+
+    assert row().status == "stopped"
+    (folder / "attempts" / "9").mkdir()
+    assert row().status in ("queued", "lost")
+    assert row().attempt == 9
+
+
+@pytest.mark.parametrize("name", ['"half \\ud800"', '"raw \xed\xa0\x80"', '"\\ud83d\\ude00 whole"'])
+def test_names_can_be_sent_on_as_text(index, demo, tmp_path, name):
+    path = tmp_path / "runs" / demo() / "manifest.json"
+    manifest = json.loads(path.read_text())
+    text = json.dumps({**manifest, "name": "NAME"}).encode()
+    path.write_bytes(text.replace(b'"NAME"', name.encode("latin-1")))
+    found = listed(index).runs[0].name
+    found.encode()
+    assert found.split()[0] in ("half", "raw", "\U0001f600")
 
 
 def test_a_list_hears_of_records_that_come_late(index, demo, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from training_gym.records.health.history import History
+from training_gym.records.health.improvement import risen_evaluation
 from training_gym.records.health.plays import joined
 from training_gym.records.health.rule import Reading, Rule
 from training_gym.records.health.series import slope_score
@@ -13,7 +14,7 @@ FLAT_STEPS = 20
 
 
 def learning_rate_low(history: History, environment: str, limits: Thresholds) -> Reading | None:
-    """Reward flat over 20 steps, nothing clipped, entropy where it began."""
+    """Reward flat over 20 steps, nothing clipped, entropy where it began, no evaluation risen."""
     rewards = history.metric("reward_mean")[-FLAT_STEPS:]
     entropy, usual = history.metric("entropy"), history.reference("entropy")
     if len(rewards) < FLAT_STEPS or not entropy or not usual:
@@ -23,6 +24,8 @@ def learning_rate_low(history: History, environment: str, limits: Thresholds) ->
     score = slope_score(rewards)
     message = "reward and entropy have hardly moved: a higher learning rate may learn faster"
     found = abs(score) < 2 and still and unclipped
+    if found and (risen := risen_evaluation(history, history.recent[-FLAT_STEPS].number - 1)):
+        return Reading(score, f"the reward has hardly moved, but {risen[0]} rose by {risen[1]}")
     return Reading(score, message, "advice" if found else None, not found)
 
 

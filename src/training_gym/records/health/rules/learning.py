@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from training_gym.records.health.history import History
+from training_gym.records.health.improvement import risen_evaluation
 from training_gym.records.health.plays import Play, joined
 from training_gym.records.health.rule import Reading, Rule, graded
 from training_gym.records.health.series import slope_score
@@ -18,6 +19,8 @@ WINDOW = 5
 """Steps that are looked at together where one step alone holds too few groups."""
 SOLVED = 0.95
 """Share of the best reward ever seen from which on equal groups mean that a task is solved."""
+LATELY = 10
+"""Steps over which something must rise for a falling entropy to be no illness."""
 RISING = 2.0
 """Standard errors above zero from which on a slope counts as rising."""
 
@@ -52,13 +55,15 @@ def zero_variance(history: History, environment: str, limits: Thresholds) -> Rea
 
 
 def entropy_collapse(history: History, environment: str, limits: Thresholds) -> Reading | None:
-    """Entropy as a share of its reference, while the reward does not rise."""
+    """Entropy as a share of its reference, while neither reward nor an evaluation rises."""
     found = _against_reference(history, "entropy")
     if found is None:
         return None
     share, now, usual = found
     if _still_rising(history) or _at_best(history):
         return Reading(share, f"entropy fell to {share:.2g}× while the reward rises")
+    if risen := risen_evaluation(history, history.recent[-LATELY:][0].number - 1):
+        return Reading(share, f"entropy fell to {share:.2g}× while {risen[0]} rose by {risen[1]}")
     message = f"entropy fell to {share:.2g}× its early value ({usual:.3g} → {now:.3g} nats)"
     return graded(share, limits.entropy_collapse, message, lower_is_worse=True)
 
@@ -140,7 +145,7 @@ def _against_reference(history: History, name: str) -> tuple[float, float, float
 
 
 def _still_rising(history: History) -> bool:
-    return slope_score(history.metric("reward_mean")[-10:]) > RISING
+    return slope_score(history.metric("reward_mean")[-LATELY:]) > RISING
 
 
 def _at_best(history: History) -> bool:

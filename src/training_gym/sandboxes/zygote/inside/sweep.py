@@ -86,7 +86,7 @@ class Sweep:
                 break
             if pid == command:
                 status = ended
-                _end_descendants(os.getpid())
+                end_descendants(os.getpid())
         code = os.waitstatus_to_exitcode(status)
         if code < 0:
             signal.signal(-code, signal.SIG_DFL) if -code not in (9, 19) else None
@@ -109,7 +109,7 @@ class Sweep:
     def end_all(self) -> None:
         """The owner is gone: end background commands too."""
         if not self._everything:
-            _end_descendants(os.getpid())
+            end_descendants(os.getpid())
 
 
 def _kill_all() -> bool:
@@ -150,14 +150,15 @@ def _children(pid: int) -> list[int]:
     return [int(child) for child in text.split()]
 
 
-def _end_descendants(supervisor: int) -> None:
-    """Kill all below; those that appear meanwhile in the next round."""
-    while True:
+def end_descendants(supervisor: int, patience_s: float = float("inf")) -> None:
+    """Kill all below this process; those that appear meanwhile in the next round."""
+    deadline = time.monotonic() + patience_s
+    while time.monotonic() < deadline:
         living = _trees({supervisor}) - {supervisor}
         if not living:
             return
         for pid in living:
-            with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         try:
             while os.waitpid(-1, os.WNOHANG)[0]:
