@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 BLOCK = 128
 """Tokens of one edge of a block that is left out, masked or not masked as a whole."""
 
+ROOM = 1 << 16
+"""Entries of the mask's tensors, or twice as many until the batch fits: of few sizes, because
+lengths that vary inside the mask are what compilers know least about."""
+
 STRIP_ENTRIES = 1 << 24
 """Entries of the mask that are looked at at once to sort the blocks: the whole is never made."""
 
@@ -96,17 +100,20 @@ class FlexibleAttention:
         return self._masks[window]
 
 
-def kernel_for(device: torch.device) -> Kernel | None:
-    """The compiled kernel; None: on such a device, or without a compiler for it, there is none."""
+def kernels_for(device: torch.device) -> tuple[Kernel, ...]:
+    """Compiled for any length and, should that fail, for each length anew.
+
+    None at all on such a device, or without a compiler for it.
+    """
     import importlib.util
 
     if device.type != "cuda" or importlib.util.find_spec("triton") is None:
-        return None
-    return compiled("inductor")
+        return ()
+    return compiled("inductor"), compiled("inductor", any_length=False)
 
 
 @functools.cache
-def compiled(backend: str | Callable[..., Any]) -> Kernel:
+def compiled(backend: str | Callable[..., Any], *, any_length: bool = True) -> Kernel:
     """flex_attention through torch's compiler.
 
     It raises where the compiler fails or is asked too often: never does it compute, unasked, by the
@@ -115,7 +122,10 @@ def compiled(backend: str | Callable[..., Any]) -> Kernel:
     from torch._dynamo import config
     from torch.nn.attention.flex_attention import flex_attention
 
-    function: Kernel = torch.compile(flex_attention, fullgraph=True, backend=backend)
+    dynamic = None if any_length else False
+    function: Kernel = torch.compile(
+        flex_attention, fullgraph=True, backend=backend, dynamic=dynamic
+    )
 
     def kernel(*inputs: torch.Tensor, **options: Any) -> Any:
         with config.patch(recompile_limit=RECOMPILE_LIMIT):
@@ -207,8 +217,12 @@ def block_mask(tokens: Tokens) -> BlockMask:
         ]
     )
     full = counts == BLOCK * BLOCK
+    room = max(ROOM, 1 << (length - 1).bit_length())
     made: BlockMask = BlockMask.from_kv_blocks(
-        *_listed((counts > 0) & ~full), *_listed(full), BLOCK_SIZE=BLOCK, mask_mod=sees
+        *_listed((counts > 0) & ~full),
+        *_listed(full),
+        BLOCK_SIZE=BLOCK,
+        mask_mod=mask_function(Tokens(*(F.pad(each, (0, room - length)) for each in tokens))),
     )
     return made
 
