@@ -96,12 +96,12 @@ class Decoder:
     ) -> torch.Tensor:
         """Logits (n, vocabulary) after token `ids[i]` at `positions[i]` of row i, in float32."""
         self.prepare()
-        return self.compute(ids, positions, layout)
+        return self.compute(ids, positions, layout).float()
 
     def compute(
         self, ids: torch.Tensor, positions: torch.Tensor, layout: DecodeLayout
     ) -> torch.Tensor:
-        """`logits` by the weights as they were when last prepared."""
+        """`logits` by the weights as they were when last prepared, in the type of products."""
         assert self._head is not None, "prepared"
         hidden = self._backbone.embed_tokens(ids)
         cos, sin = self._backbone.rotary_emb(hidden, positions.unsqueeze(0))
@@ -110,7 +110,7 @@ class Decoder:
         rotation = cos[0].unsqueeze(1), signed.unsqueeze(1)
         for layer in self._layers:
             hidden = self._layer(layer, hidden, rotation, layout)
-        return self._head(normalised(hidden, self._backbone.norm)).float()
+        return self._head(normalised(hidden, self._backbone.norm))
 
     def prepare(self) -> None:
         """Take up the weights if they have changed since."""
