@@ -133,6 +133,9 @@ def measure(size: Size, device: torch.device, limits: dict[str, float]) -> dict[
             sampling[name] = found | {"share_of_bandwidth": best_step_s / found["seconds_a_step"]}
             network.retains = False
             network.release()
+        network = network_of(model, device)  # computes as the engine's, whatever sampled last
+        network.check_parity()
+        network.release()
         training = {network.packing.name: train(network, recipe, trajectories, budget, device)}
         peak = torch.cuda.max_memory_allocated() / GIB if device.type == "cuda" else None
         if network.packing.by_kernel:

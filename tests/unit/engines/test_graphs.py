@@ -349,6 +349,7 @@ def test_a_recording_that_fails_is_told_apart_from_memory_that_runs_out():
     kept.run("a", lambda: None)
     with pytest.raises(torch.OutOfMemoryError):
         kept.run("a", lambda: None)
+    assert kept._recorder.forgotten == 2
 
 
 def test_a_sampler_whose_steps_cannot_be_recorded_goes_on_and_says_so(

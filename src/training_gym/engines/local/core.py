@@ -177,7 +177,7 @@ def _load_network(plan: Plan, folder: Path, rank: int) -> Network:
     network = Network(
         model,
         autocast=torch.bfloat16 if engine.dtype == "bfloat16" else None,
-        recorder=recorder_on(model.device, wanted=engine.graphs),
+        recorder=recorder_on(model.device, wanted=engine.graphs and engine.sampler is None),
     )
     model.eval()
     return network

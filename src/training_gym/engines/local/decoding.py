@@ -96,12 +96,12 @@ class Decoder:
     ) -> torch.Tensor:
         """Logits (n, vocabulary) after token `ids[i]` at `positions[i]` of row i, in float32."""
         self.prepare()
-        return self.compute(ids, positions, layout)
+        return self.compute(ids, positions, layout).float()
 
     def compute(
         self, ids: torch.Tensor, positions: torch.Tensor, layout: DecodeLayout
     ) -> torch.Tensor:
-        """`logits` by the weights as they were when last prepared."""
+        """`logits` by the weights as they were when last prepared, in the type of products."""
         assert self._head is not None, "prepared"
         hidden = self._backbone.embed_tokens(ids)
         cos, sin = self._backbone.rotary_emb(hidden, positions.unsqueeze(0))
@@ -110,7 +110,7 @@ class Decoder:
         rotation = cos[0].unsqueeze(1), signed.unsqueeze(1)
         for layer in self._layers:
             hidden = self._layer(layer, hidden, rotation, layout)
-        return self._head(normalised(hidden, self._backbone.norm)).float()
+        return self._head(normalised(hidden, self._backbone.norm))
 
     def prepare(self) -> None:
         """Take up the weights if they have changed since."""
@@ -180,16 +180,18 @@ class Decoder:
         window = getattr(attention, "sliding_window", None)
         if attention.config.model_type == "mistral":  # whose layers ask the configuration
             window = attention.config.sliding_window
-        norms = getattr(attention, "q_norm", None), getattr(attention, "k_norm", None)
+        query_norm, key_norm = (getattr(attention, name, None) for name in ("q_norm", "k_norm"))
+        head_norms = None
+        if query_norm is not None and key_norm is not None:
+            heads = self._num_heads, self._num_key_heads
+            head_norms = arrangement.head_norms(query_norm, key_norm, *heads)
         return PlainLayer(
             options=LayerOptions(attention.layer_idx, attention.scaling, window=window),
             input_norm=module.input_layernorm,
             query_key_value=arrangement.linear(
                 attention.q_proj, attention.k_proj, attention.v_proj
             ),
-            head_norms=None
-            if norms[0] is None or norms[1] is None
-            else arrangement.head_norms(*norms, self._num_heads, self._num_key_heads),
+            head_norms=head_norms,
             rotates=bool(getattr(attention, "use_rope", True)),
             output=arrangement.linear(attention.o_proj),
             inner_norm=module.post_attention_layernorm,

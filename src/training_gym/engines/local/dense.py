@@ -117,13 +117,11 @@ class DenseLinear:
 class HeadNorms:
     """Norms of queries and keys, whose heads have weights of two kinds."""
 
-    def __init__(
-        self, query: torch.nn.Module, key: torch.nn.Module, num_heads: int, num_key_heads: int
-    ) -> None:
+    def __init__(self, query: Any, key: Any, num_heads: int, num_key_heads: int) -> None:
         """Copy the weights of the norms `query` and `key`."""
-        self._norms: tuple[Any, Any] = query, key
+        self._norms = query, key
         self._num_heads = num_heads
-        like: torch.Tensor = self._norms[0].weight.detach()
+        like: torch.Tensor = query.weight.detach()
         with torch.inference_mode(False):
             self._scales = like.new_empty(num_heads + num_key_heads, len(like))
         self.renew()

@@ -66,11 +66,9 @@ def draw(logits: torch.Tensor, draws: Sequence[Draw]) -> tuple[list[int], list[f
     if banned:
         rows, columns = torch.tensor(banned, device=logits.device).T
         logits[rows, columns] = float("-inf")
-    temperatures = torch.tensor(
-        [wish.sampling.temperature or 1.0 for wish in draws], device=logits.device
-    )
     if any(wish.sampling.temperature not in (0.0, 1.0) for wish in draws):
-        logits.div_(temperatures.unsqueeze(1))
+        temperatures = [[wish.sampling.temperature or 1.0] for wish in draws]
+        logits.div_(torch.tensor(temperatures, device=logits.device))
     held = _Held(logits, draws) if any(wish.allowed is not None for wish in draws) else None
     for row, wish in enumerate(draws):
         if wish.sampling.top_k or wish.sampling.top_p < 1:

@@ -26,10 +26,14 @@ from training_gym.engines.local.attention import PackedLayout, Segment
 from training_gym.engines.local.kernels import LayerOptions, capped
 
 if TYPE_CHECKING:
-    from torch.nn.attention.flex_attention import BlockMask
+    from torch.nn.attention.flex_attention import AuxOutput, BlockMask
 
 BLOCK = 128
 """Tokens of one edge of a block that is left out, masked or not masked as a whole."""
+
+ROOM = 1 << 16
+"""Entries of the mask's tensors, or twice as many until the batch fits: of few sizes, because
+lengths that vary inside the mask are what compilers know least about."""
 
 STRIP_ENTRIES = 1 << 24
 """Entries of the mask that are looked at at once to sort the blocks: the whole is never made."""
@@ -76,20 +80,17 @@ class FlexibleAttention:
         more = padded_length(self._num_tokens) - self._num_tokens
         inputs = [F.pad(part, (0, 0, 0, more)) for part in _in_one_type(query, key, value)]
         with torch.autocast(device.type, enabled=False):
-            output, further = self._kernel(
+            computed = self._kernel(
                 *inputs,
                 score_mod=None if options.softcap is None else _cap(options.softcap),
                 block_mask=self._mask(options.window, device),
                 scale=options.scaling,
                 enable_gqa=query.shape[1] != key.shape[1],
-                return_aux=AuxRequest(lse=True),
+                return_aux=None if options.sinks is None else AuxRequest(lse=True),
             )
             if options.sinks is not None:
-                # A sink takes its share of every softmax: of e^lse + e^sink instead of e^lse.
-                sinks = options.sinks.to(further.lse.dtype).view(1, -1, 1)
-                share = torch.sigmoid(further.lse - sinks).unsqueeze(-1)
-                output = (output * share).to(output.dtype)
-        attended: torch.Tensor = output[:, :, : self._num_tokens]
+                computed = _sunk(computed[0], computed[1], options.sinks)
+        attended: torch.Tensor = computed[:, :, : self._num_tokens]
         return attended
 
     def _mask(self, window: int | None, device: torch.device) -> BlockMask:
@@ -99,17 +100,20 @@ class FlexibleAttention:
         return self._masks[window]
 
 
-def kernel_for(device: torch.device) -> Kernel | None:
-    """The compiled kernel; None: on such a device, or without a compiler for it, there is none."""
+def kernels_for(device: torch.device) -> tuple[Kernel, ...]:
+    """Compiled for any length and, should that fail, for each length anew.
+
+    None at all on such a device, or without a compiler for it.
+    """
     import importlib.util
 
     if device.type != "cuda" or importlib.util.find_spec("triton") is None:
-        return None
-    return compiled("inductor")
+        return ()
+    return compiled("inductor"), compiled("inductor", any_length=False)
 
 
 @functools.cache
-def compiled(backend: str | Callable[..., Any]) -> Kernel:
+def compiled(backend: str | Callable[..., Any], *, any_length: bool = True) -> Kernel:
     """flex_attention through torch's compiler.
 
     It raises where the compiler fails or is asked too often: never does it compute, unasked, by the
@@ -118,7 +122,10 @@ def compiled(backend: str | Callable[..., Any]) -> Kernel:
     from torch._dynamo import config
     from torch.nn.attention.flex_attention import flex_attention
 
-    function: Kernel = torch.compile(flex_attention, fullgraph=True, backend=backend)
+    dynamic = None if any_length else False
+    function: Kernel = torch.compile(
+        flex_attention, fullgraph=True, backend=backend, dynamic=dynamic
+    )
 
     def kernel(*inputs: torch.Tensor, **options: Any) -> Any:
         with config.patch(recompile_limit=RECOMPILE_LIMIT):
@@ -210,8 +217,12 @@ def block_mask(tokens: Tokens) -> BlockMask:
         ]
     )
     full = counts == BLOCK * BLOCK
+    room = max(ROOM, 1 << (length - 1).bit_length())
     made: BlockMask = BlockMask.from_kv_blocks(
-        *_listed((counts > 0) & ~full), *_listed(full), BLOCK_SIZE=BLOCK, mask_mod=sees
+        *_listed((counts > 0) & ~full),
+        *_listed(full),
+        BLOCK_SIZE=BLOCK,
+        mask_mod=mask_function(Tokens(*(F.pad(each, (0, room - length)) for each in tokens))),
     )
     return made
 
@@ -221,6 +232,13 @@ def _listed(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     chosen = blocks.to(torch.int32)
     numbers = chosen.argsort(dim=-1, descending=True, stable=True)
     return chosen.sum(dim=-1, dtype=torch.int32)[None, None], numbers.to(torch.int32)[None, None]
+
+
+def _sunk(output: torch.Tensor, further: AuxOutput, sinks: torch.Tensor) -> torch.Tensor:
+    """Attention whose every softmax has a sink: its sum is not e^lse but e^lse + e^sink."""
+    assert further.lse is not None, "asked for"
+    share = torch.sigmoid(further.lse - sinks.to(further.lse.dtype).view(1, -1, 1))
+    return (output * share.unsqueeze(-1)).to(output.dtype)
 
 
 def _cap(softcap: float) -> Callable[..., torch.Tensor]:

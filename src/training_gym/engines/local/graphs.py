@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -85,6 +85,7 @@ class Graphs:
             repeated = self._recorder.record(step)
         except RuntimeError as error:
             self.drop()
+            self._recorder.forget()  # also where this was the first one to be recorded
             if (exhausted := _exhausted(error)) is not None:
                 raise exhausted from error
             raise CaptureFailedError(_reason(error)) from error
@@ -101,7 +102,7 @@ class CudaRecorder:
         """Record on `device`."""
         self._device = device
         self._stream: torch.cuda.Stream | None = None
-        self._pool: tuple[int, int] | None = None
+        self._pool: Any = None
 
     def record(self, step: Step) -> Step:
         """See `Recorder`.
@@ -113,7 +114,7 @@ class CudaRecorder:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.device(self._device):
             if self._stream is None:
-                self._stream = torch.cuda.Stream()
+                self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
             if self._pool is None:
                 self._pool = torch.cuda.graph_pool_handle()
             before = torch.cuda.current_stream()

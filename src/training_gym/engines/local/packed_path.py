@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
@@ -18,6 +18,9 @@ import torch
 from training_gym.engines.local.attention import Layout, PackedLayout, Segment
 from training_gym.engines.local.flexible import FlexibleAttention, FlexibleLayout, Kernel
 from training_gym.engines.local.kernels import LayerOptions
+
+Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, LayerOptions], torch.Tensor]
+"""`Layout.attention`."""
 
 NEAR_FACTOR = 3.0
 """The kernel is at most so many times as far from float64 as torch's own attention is,"""
@@ -103,63 +106,72 @@ class Passes(Protocol):
         ...
 
 
-def proven_path(network: Passes, kernel: Kernel | None) -> PackedPath:
-    """By `kernel` if it computes what torch's attention computes, in every layer of `network`."""
-    path = PackedPath(kernel)
-    for segments in TRIED if kernel is not None else ():
-        compared = _Compared(PackedLayout(segments), path)
+def proven_path(network: Passes, kernels: Sequence[Kernel]) -> PackedPath:
+    """By the first of `kernels` that computes what torch's attention computes.
+
+    In every layer of `network`, forward and backward. Without any it is said why the last was not
+    taken.
+    """
+    path = PackedPath()
+    for kernel in kernels:
+        path = PackedPath(kernel)
+        why = _refuted(network, kernel)
+        if not why:
+            return path
+    if path.by_kernel:
+        path.leave(why)
+    return path
+
+
+def _refuted(network: Passes, kernel: Kernel) -> str:
+    """Why the kernel is not taken; empty: it is."""
+    for segments in TRIED:
+        compared = _Compared(PackedLayout(segments), FlexibleAttention(segments, kernel))
         count = sum(segment.length for segment in segments)
         ids = torch.arange(count, device=network.device) * 7 % network.vocab_size
         spans = [range(s.prefix_length, s.prefix_length + s.length) for s in segments]
         positions = torch.tensor([p for span in spans for p in span], device=network.device)
         network.hidden(ids, positions, compared)
-        if path.by_kernel and compared.why:
-            path.leave(compared.why)
-        if not path.by_kernel:
-            break
-    return path
+        if compared.why:
+            return compared.why
+    return ""
 
 
 class _Compared:
     """Implements `Layout`: computes in parts, and beside it by the kernel, there and back."""
 
-    def __init__(self, packed: PackedLayout, path: PackedPath) -> None:
+    def __init__(self, packed: PackedLayout, flexible: Attend) -> None:
         self.waves, self.states = packed.waves, packed.states
         self.why = ""
         """What differs; empty: nothing does."""
         self._packed = packed
-        self._path = path
-        self._flexible = path.over(packed)
+        self._flexible = flexible
 
     def attention(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: LayerOptions
     ) -> torch.Tensor:
-        expected = self._packed.attention(query, key, value, options)
-        if self._path.by_kernel and not self.why:
+        if not self.why:
             try:
-                self._compare(query, key, value, options)
+                self.why = self._compared([query, key, value], options)
             except torch.OutOfMemoryError:
                 raise
             except Exception as error:  # noqa: BLE001 - boundary: compilers raise anything
-                self._path.leave(f"it fails ({_first_line(error)})")
-        return expected
+                self.why = f"it fails ({_first_line(error)})"
+        return self._packed.attention(query, key, value, options)
 
-    def _compare(
-        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: LayerOptions
-    ) -> None:
-        given = [part.detach().to(_computed_in(query)) for part in (query, key, value)]
+    def _compared(self, inputs: Sequence[torch.Tensor], options: LayerOptions) -> str:
+        given = [part.detach().to(_computed_in(inputs[0])) for part in inputs]
         least = NEAR_LEAST_HALF if given[0].dtype.itemsize < 4 else NEAR_LEAST
-        with torch.autocast(query.device.type, enabled=False):
-            exact = _there_and_back(self._packed, [part.double() for part in given], options)
-            plain = _there_and_back(self._packed, given, options)
+        with torch.autocast(given[0].device.type, enabled=False):
+            doubled = [part.double() for part in given]
+            exact = _there_and_back(self._packed.attention, doubled, options)
+            plain = _there_and_back(self._packed.attention, given, options)
             found = _there_and_back(self._flexible, given, options)
         for name, one, other, true in zip(_PARTS, found, plain, exact, strict=False):
             apart, allowed = _distance(one, true), NEAR_FACTOR * _distance(other, true) + least
             if not apart <= allowed:  # also where it is no number
-                self.why = (
-                    f"in layer {options.layer} its {name} are off by {apart:.2g} of their norm"
-                )
-                return
+                return f"in layer {options.layer} its {name} are off by {apart:.2g} of their norm"
+        return ""
 
 
 def _distance(found: torch.Tensor, exact: torch.Tensor) -> float:
@@ -177,7 +189,7 @@ _PARTS = (
 
 
 def _there_and_back(
-    layout: Layout, given: Sequence[torch.Tensor], options: LayerOptions
+    attend: Attend, given: Sequence[torch.Tensor], options: LayerOptions
 ) -> list[torch.Tensor]:
     """What attention gives for query, key and value, and the gradients of what goes in."""
     sinks = [] if options.sinks is None else [options.sinks.to(given[0].dtype)]
@@ -186,7 +198,7 @@ def _there_and_back(
         query, key, value = leaves[:3]
         if sinks:
             options = dataclasses.replace(options, sinks=leaves[3])
-        result = layout.attention(query, key, value, options)
+        result = attend(query, key, value, options)
         # Any direction that no symmetry cancels; the same in all ways.
         along = torch.linspace(-1, 2, result.numel(), device=result.device).view(result.shape)
         gradients = torch.autograd.grad(result, leaves, along.to(result.dtype))

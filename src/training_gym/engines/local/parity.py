@@ -15,7 +15,7 @@ import torch
 
 from training_gym.engines.local.attention import Layout, PackedLayout, Segment
 from training_gym.engines.local.cache import SlotCache
-from training_gym.engines.local.flexible import kernel_for
+from training_gym.engines.local.flexible import kernels_for
 from training_gym.engines.local.packed_path import PackedPath, proven_path
 from training_gym.engines.local.paths import DecodingPath
 from training_gym.engines.local.slot_layout import SlotLayout
@@ -168,7 +168,7 @@ def _by_kernel(network: Checked, ids: torch.Tensor, expected: torch.Tensor) -> f
 
     Returns how far it is from `expected`; 0 where it is not taken.
     """
-    network.packing = proven_path(network, kernel_for(network.device))
+    network.packing = proven_path(network, kernels_for(network.device))
     if not network.packing.by_kernel:
         return 0.0
     apart = float((packed_logprobs(network, ids) - expected).abs().max())
