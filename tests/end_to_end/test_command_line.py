@@ -40,8 +40,19 @@ def test_every_tutorial_trains(training_gym, tiny, file, sets):
     assert "\x1b" not in done.err
 
 
-def test_the_quickstart_ends_with_one_object_on_one_line(training_gym):
-    done = training_gym("quickstart", "--smoke", "--seed", "3", "--json")
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Where the quickstart is called, and what it suggests is pasted."""
+    return tmp_path_factory.mktemp("folder")
+
+
+@pytest.fixture(scope="module")
+def quickstart(training_gym, folder):
+    return training_gym("quickstart", "--smoke", "--seed", "3", "--json", cwd=folder)
+
+
+def test_the_quickstart_ends_with_one_object_on_one_line(training_gym, quickstart):
+    done = quickstart
     assert done.code == 0, done.err
     (line,) = done.out.splitlines()
     told = json.loads(line)
@@ -56,23 +67,19 @@ def test_the_quickstart_ends_with_one_object_on_one_line(training_gym):
     assert page["shown"] == len(episodes) == 5
 
 
-def test_every_command_that_the_quickstart_ends_with_can_be_pasted(
-    training_gym, environment, tmp_path
-):
-    done = training_gym("quickstart", "--smoke")
-    assert done.code == 0, done.err
+def test_every_command_that_the_quickstart_ends_with_can_be_pasted(quickstart, environment, folder):
     dashboard, *commands = re.findall(
-        r"^  ((?:make dashboard|\S*training-gym \S).*)$", done.out, re.MULTILINE
+        r"^  ((?:make dashboard|\S*training-gym \S).*)$", quickstart.err, re.MULTILINE
     )
-    assert len(commands) == 4, done.out
+    assert len(commands) == 4, quickstart.err
     # What it opens is tested elsewhere: here, that there is such a target or command.
     tried = f"{dashboard.replace('make', 'make -n')}{'' if 'make' in dashboard else ' --help'}"
-    pasted = [(tried, TUTORIALS.parent), *((command, tmp_path) for command in commands)]
-    for command, folder in pasted:
+    pasted = [(tried, TUTORIALS.parent), *((command, folder) for command in commands)]
+    for command, place in pasted:
         ended = subprocess.run(
             command,
             shell=True,
-            cwd=folder,
+            cwd=place,
             env=environment,
             capture_output=True,
             text=True,
@@ -80,7 +87,7 @@ def test_every_command_that_the_quickstart_ends_with_can_be_pasted(
             check=False,
         )
         assert ended.returncode == 0, (command, ended.stderr)
-    assert (tmp_path / "my-haiku" / "haiku.py").exists()
+    assert (folder / "my-haiku" / "haiku.py").exists()
 
 
 def test_a_dry_run_starts_nothing(training_gym, home, tiny):

@@ -124,7 +124,7 @@ def _figures(comparison: Comparison, run: Run) -> list[str]:
 def next_steps(run: Run) -> dict[str, str]:
     """What somebody may want now, and the command for it as it can be pasted here."""
     assert run.result is not None, "a run that was compared has a result"
-    steps, ours = run.result.steps, program()
+    steps, ours = run.result.steps or 1, program()
     commands = {
         "what it did, step by step, in the browser": dashboard_command(),
         "the verses that were paid best": f"{ours} episodes {run.id} --order reward",

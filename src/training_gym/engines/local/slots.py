@@ -70,6 +70,8 @@ class SlotTable(Generic[R]):
             reusable = self.reusable(held, tokens, slot.mark)
             if reusable > length:
                 best, length = row, reusable
+                if length == len(tokens) - 1:
+                    break  # a group's other members hold no more
         return best, length
 
     def reusable(self, held: Sequence[int], tokens: Sequence[int], mark: int = 0) -> int:
