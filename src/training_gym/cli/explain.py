@@ -46,8 +46,8 @@ def explain(
     from training_gym.records.health.explanation import explain as explained
 
     files = files_of(find_run(run_id))
+    found = explained(files, before=before, after=after)  # refuses before a judge is paid
     judged = _judged(files, judge, judge_model)
-    found = explained(files, before=before, after=after)
     assessment = assess(files)
     alerts = [alert for alert in assessment.alerts if alert.state != "resolved"]
     if as_json:

@@ -43,12 +43,15 @@ class Explanation(Settings):
 def explain(
     run: RunDirectory | Path, *, before: int | None = None, after: int | None = None
 ) -> Explanation:
-    """Compare the first steps with the last; raises `RecordsError` where there is too little.
+    """Compare the first steps with the last.
 
     Args:
         run: whose records.
         before: compare with the steps around this one; None: with the first.
         after: the steps around this one; None: the last.
+
+    Raises:
+        RecordsError: too few steps, one that there is not, or an earlier one behind the later.
     """
     directory = run if isinstance(run, RunDirectory) else RunDirectory(run)
     ends = _ends(directory, before, after)
@@ -84,9 +87,7 @@ def _ends(run: RunDirectory, before: int | None, after: int | None) -> Ends:
             f"run {run.run_id} has {len(numbers)} steps with judged episodes: nothing to compare",
             fix=f"wait for a few steps, or see how it ended: training-gym runs show {run.run_id}",
         )
-    size = min(max(int(WINDOW_SHARE * len(numbers)), 1), LONGEST_WINDOW)
-    first = _around(numbers, before, size) if before is not None else numbers[:size]
-    last = _around(numbers, after, size) if after is not None else numbers[-size:]
+    first, last = _windows(numbers, before, after)
     return Ends(
         before=[play for number in first for play in steps[number]],
         after=[play for number in last for play in steps[number]],
@@ -95,10 +96,42 @@ def _ends(run: RunDirectory, before: int | None, after: int | None) -> Ends:
     )
 
 
+def _windows(
+    numbers: list[int], before: int | None, after: int | None
+) -> tuple[list[int], list[int]]:
+    """Steps at both ends: fewer of them where two that were named lie close to each other."""
+    earlier = numbers[0] if before is None else _known(numbers, before)
+    later = numbers[-1] if after is None else _known(numbers, after)
+    if earlier >= later:
+        raise RecordsError(
+            f"step {earlier} is not before step {later}: nothing to compare",
+            fix=f"name an earlier and a later one of {_told(numbers)}",
+        )
+    size = min(max(int(WINDOW_SHARE * len(numbers)), 1), LONGEST_WINDOW)
+    first, last = _around(numbers, earlier, size), _around(numbers, later, size)
+    while first[-1] >= last[0]:
+        size -= 1
+        first, last = _around(numbers, earlier, size), _around(numbers, later, size)
+    return first, last
+
+
 def _around(numbers: list[int], step: int, size: int) -> list[int]:
-    nearest = min(range(len(numbers)), key=lambda at: abs(numbers[at] - step))
-    start = max(0, min(nearest - size // 2, len(numbers) - size))
+    at = numbers.index(step)
+    start = max(0, min(at - size // 2, len(numbers) - size))
     return numbers[start : start + size]
+
+
+def _known(numbers: list[int], step: int) -> int:
+    """The step with episodes that is nearest; raises `RecordsError` outside of all of them."""
+    if not numbers[0] <= step <= numbers[-1]:
+        raise RecordsError(
+            f"there is no step {step} with judged episodes", fix=f"name one of {_told(numbers)}"
+        )
+    return min(numbers, key=lambda known: abs(known - step))
+
+
+def _told(numbers: list[int]) -> str:
+    return f"the steps {numbers[0]} to {numbers[-1]}"
 
 
 def _summary(total: Change, ends: Ends, parts: Sequence[Part], moved: Compared | None) -> str:

@@ -216,3 +216,36 @@ def test_too_little_to_compare_is_an_error(record):
 def test_the_same_run_is_always_explained_in_the_same_words(record):
     run = record(lambda step, task, member: {"reward": (step * member) % 7 / 7})
     assert explain(run) == explain(run)
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"before": 99}, "there is no step 99"),
+        ({"after": 11}, "there is no step 11"),
+        ({"before": 0}, "there is no step 0"),
+        ({"before": 5, "after": 5}, "step 5 is not before step 5"),
+        ({"before": 10}, "step 10 is not before step 10"),
+        ({"before": 8, "after": 3}, "step 8 is not before step 3"),
+    ],
+)
+def test_steps_that_cannot_be_compared_are_refused_with_those_there_are(record, asked, told):
+    run = record(lambda step, task, member: {"reward": step / 10})
+    with pytest.raises(RecordsError, match=told) as refused:
+        explain(run, **asked)
+    assert "the steps 1 to 10" in refused.value.fix
+
+
+@pytest.mark.parametrize(
+    ("asked", "windows"),
+    [
+        ({"before": 1, "after": 4}, ((1, 2), (3, 4))),
+        ({"before": 5, "after": 6}, ((5, 5), (6, 6))),
+        ({"before": 9}, ((9, 9), (10, 10))),
+        ({}, ((1, 2), (9, 10))),
+    ],
+)
+def test_no_step_is_compared_with_itself(record, asked, windows):
+    run = record(lambda step, task, member: {"reward": step / 10})
+    found = explain(run, **asked)
+    assert (found.steps_before, found.steps_after) == windows
