@@ -65,7 +65,9 @@ def test_more_threads_than_cores_are_refused_on_the_machine_that_is_planned_for(
 def test_what_a_planner_chose_elsewhere_is_not_held_against_the_run() -> None:
     elsewhere = planned(haiku(), H200.changed(accelerators=0, accelerator_memory_gib=0))
     assert elsewhere.run.recipe.engine.threads == 16
-    again = make_plan(elsewhere.run, SMOLLM2_135M, LAPTOP.changed(memory_gib=128), elsewhere.origins)
+    again = make_plan(
+        elsewhere.run, SMOLLM2_135M, LAPTOP.changed(memory_gib=128), elsewhere.origins
+    )
     assert again.run.recipe.engine.threads == 16
 
 

@@ -131,7 +131,9 @@ def test_the_best_of_many_evaluations_is_high_by_chance_too(history):
 def test_an_evaluation_of_few_tasks_tells_nothing(history, before, after, severity):
     rising = [{"reward_mean": at / 20} for at in range(20)]
     found = [
-        Evaluated("held", 5 * at, sum(means) / len(means), 0.0, dict(zip("abcdefgh", means)))
+        Evaluated(
+            "held", 5 * at, sum(means) / len(means), 0.0, dict(zip("abcdefgh", means, strict=False))
+        )
         for at, means in enumerate((before, after))
     ]
     reading = agreement.train_eval_gap(history(rising, evaluations=tuple(found)), "held", LIMITS)
