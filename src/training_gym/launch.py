@@ -141,6 +141,7 @@ def prepare(config: TrainConfig, *, say: Callable[[str], None] = to_stderr) -> P
             run_sync(platforms.find(definition.run.compute.kind).probe()),
             definition.origins,
             longest_prompt_tokens=subject.longest_prompt_tokens,
+            evaluated_episodes=subject.evaluated_episodes,
         )
         run_id = new_run_id(plan.run)
         return Prepared(

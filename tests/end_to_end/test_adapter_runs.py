@@ -10,7 +10,7 @@ from training_gym.records.checkpoints import list_checkpoints
 
 def test_an_adapters_checkpoint_goes_on_over_its_own_base_only(define, play, engine, tmp_path):
     base = tiny_model(tmp_path / "base")
-    sets = ("adapter.rank=2", "num_steps=2", "checkpoints.every=1", "checkpoints.keep=9")
+    sets = ('adapter={"rank": 2}', "num_steps=2", "checkpoints.every=1", "checkpoints.keep=9")
     played = play(define(model=base), *(f"recipe.{given}" for given in sets))
     assert played.code == 0, played.error
     first, last = list_checkpoints(played.run)

@@ -28,6 +28,7 @@ CHECKS: tuple[Check, ...] = (
     surroundings.secrets_are_set,
     surroundings.requirements_are_installed,
     surroundings.sampler_is_installed,
+    surroundings.torch_has_cuda,
     definition.engine_honours_all,
     definition.groups_have_a_baseline,
     definition.evaluations_can_run,

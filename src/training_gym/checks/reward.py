@@ -27,6 +27,10 @@ TRIAL_TIMEOUT_S = 5.0
 
 TRIED_TASKS = 2
 
+SLOW_IMPORT = 0.25
+"""Share of `reward_import_timeout_s`: on a busier machine the import may take several times as
+long."""
+
 
 @dataclass(frozen=True)
 class Trial:
@@ -90,10 +94,11 @@ def _tried(subject: Subject, reward: RewardSpec, tasks: Sequence[Task]) -> Itera
     chosen = sorted(tasks[:200], key=lambda task: len(task.prompt_text))
     chosen = [chosen[0], chosen[-1]][: min(TRIED_TASKS, len(chosen))]
     try:
-        trials = run_sync(_trials(subject, reward, chosen))
+        trials, import_s = run_sync(_trials(subject, reward, chosen))
     except GymError as refused:
         yield error("reward.unusable", refused.message, refused.fix)
         return
+    yield from _imported(reward_name(reward), import_s, subject.run.recipe.reward_import_timeout_s)
     findings = list(verdict(trials, reward_name(reward), subject.run.recipe.reward_timeout_s))
     if subject.run.environment is None:
         yield from findings
@@ -101,14 +106,20 @@ def _tried(subject: Subject, reward: RewardSpec, tasks: Sequence[Task]) -> Itera
         yield from (finding.changed(severity="warning") for finding in findings)
 
 
-async def _trials(subject: Subject, reward: RewardSpec, tasks: Sequence[Task]) -> list[Trial]:
-    """Every output of every task, as a group each; ends early where a reward ends nothing."""
+async def _trials(
+    subject: Subject, reward: RewardSpec, tasks: Sequence[Task]
+) -> tuple[list[Trial], float]:
+    """Every output of every task, as a group each; ends early where a reward ends nothing.
+
+    Beside them the seconds that its worker took to start and import it.
+    """
     timeout_s = min(subject.run.recipe.reward_timeout_s, TRIAL_TIMEOUT_S)
     trials: list[Trial] = []
     async with RewardRunner(
         reward,
         timeout_s=timeout_s,
         workers=1,
+        import_timeout_s=subject.run.recipe.reward_import_timeout_s,
         source_root=subject.source,
         say=lambda line: subject.say(f"{reward_name(reward)} prints: {line}"),
     ) as runner:
@@ -118,12 +129,12 @@ async def _trials(subject: Subject, reward: RewardSpec, tasks: Sequence[Task]) -
             if not trials:  # One alone tells of a reward that always hangs or dies, soon.
                 judged = await _judged_in_time(runner, episodes[:1])
                 if judged[0].kind in ("died", "timeout"):
-                    return [Trial(task, next(iter(outputs)), judged[0])]
+                    return [Trial(task, next(iter(outputs)), judged[0])], runner.import_s
             judged = await _judged_in_time(runner, episodes)
             trials += map(Trial, repeat(task), outputs, judged)
             if any(judgement.kind == "timeout" for judgement in judged):
                 break
-    return trials
+    return trials, runner.import_s
 
 
 async def _judged_in_time(runner: RewardRunner, episodes: Sequence[Episode]) -> list[Judgement]:
@@ -171,6 +182,16 @@ def verdict(trials: Sequence[Trial], name: str, timeout_s: float) -> Iterator[Fi
             f"reward {name!r} was {scores[0]:g} for all of {len(scores)} outputs tried, "
             "good and bad",
             "nothing is learned from equal rewards: check what it compares",
+        )
+
+
+def _imported(name: str, import_s: float, timeout_s: float) -> Iterator[Finding]:
+    if import_s > SLOW_IMPORT * timeout_s:
+        yield warning(
+            "reward.slow_import",
+            f"importing reward {name!r} took {import_s:.3g} s of "
+            f"reward_import_timeout_s = {timeout_s:g}, and every worker does it",
+            "move slow work out of the top level of the file, or raise reward_import_timeout_s",
         )
 
 

@@ -146,6 +146,17 @@ class Subject:
         return max([*measured, *bounds], default=None)
 
     @property
+    def evaluated_episodes(self) -> int | None:
+        """Episodes of the largest evaluation, 0 without any; None where one cannot be loaded."""
+        counts = [0]
+        for evaluation in self.run.evaluations:
+            found = self.evaluations[evaluation.name]
+            if isinstance(found, GymError):
+                return None
+            counts.append(len(found.tasks) * evaluation.samples)
+        return max(counts)
+
+    @property
     def data_sha256(self) -> str | None:
         """Hash of the tasks to train on."""
         return None if isinstance(self.training, GymError) else self.training.sha256

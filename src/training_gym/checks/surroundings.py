@@ -111,6 +111,25 @@ def sampler_is_installed(subject: Subject) -> Iterator[Finding]:
         )
 
 
+def torch_has_cuda(subject: Subject) -> Iterator[Finding]:
+    """`requirement.cuda`: CUDA is asked for where there is a driver, and torch was built without.
+
+    Whether the machine that is planned for has a device at all is the planner's to say.
+    """
+    if subject.run.recipe.engine.device != "cuda" or shutil.which("nvidia-smi") is None:
+        return
+    try:
+        installed = importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        return
+    if installed.partition("+")[2] == "cpu":
+        yield error(
+            "requirement.cuda",
+            f"engine.device = 'cuda', but torch {installed} was built without CUDA",
+            "install a build of torch with CUDA, or leave device out and set it to 'cpu'",
+        )
+
+
 def _satisfies(installed: str, requirement: str) -> bool:
     """Whether that version will do; yes where `packaging`, which comes with torch, is not here."""
     try:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from training_gym.cli.program import dashboard_command, program
+
 if TYPE_CHECKING:
     from training_gym.records.results import Result
     from training_gym.runs import Run
@@ -105,6 +107,6 @@ def told(fields: dict[str, Any]) -> list[str]:
     if fields["status"] == "stopped":
         lines.append(how_to_resume(fields["run_id"]))
     else:
-        lines.append(f"what it wrote: training-gym episodes {fields['run_id']}")
-        lines.append("look at it in the browser: training-gym dashboard")
+        lines.append(f"what it wrote: {program()} episodes {fields['run_id']}")
+        lines.append(f"look at it in the browser: {dashboard_command()}")
     return lines

@@ -56,11 +56,21 @@ class Shape:
     sequence_tokens: int
 
 
+def has_cuda(machine: Machine) -> bool:
+    """Whether it has an accelerator with memory of its own."""
+    return machine.accelerator_memory_gib > 0 and machine.platform != "darwin"
+
+
+def has_apple(machine: Machine) -> bool:
+    """Whether it has Apple's accelerator, which shares the machine's memory."""
+    return machine.accelerators > 0 and machine.platform == "darwin"
+
+
 def on_accelerator(engine: LocalEngine, machine: Machine) -> bool:
     """Whether the weights lie in an accelerator's own memory."""
     if engine.device in ("cpu", "mps"):
         return False
-    return engine.device == "cuda" or machine.accelerator_memory_gib > 0
+    return engine.device == "cuda" or has_cuda(machine)
 
 
 def computed_bytes(engine: LocalEngine, machine: Machine) -> int:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
-from training_gym.planning.memory import USABLE_FRACTION, estimate_memory, on_accelerator
+from training_gym.planning.memory import Shape, available_gib, estimate_memory, on_accelerator
 from training_gym.planning.search import fit, limits_of, smallest
 from training_gym.spec.errors import PlanError
 from training_gym.spec.plan import Architecture, Machine
@@ -13,6 +14,9 @@ from training_gym.spec.run import RunSpec
 
 LEAST_ANSWER_TOKENS = 16
 
+SIZES_TRIED = 64
+"""Machines looked at, each as large as the one before would have had to be."""
+
 
 def refusal(
     run: RunSpec, architecture: Architecture, machine: Machine, longest_prompt_tokens: int | None
@@ -20,15 +24,37 @@ def refusal(
     """Why `run` cannot be planned, with the first change that would mend it."""
     limits = limits_of(run, architecture, machine, longest_prompt_tokens)
     memory = estimate_memory(run, architecture, machine, smallest(limits))
-    where = "on the accelerator" if on_accelerator(run.recipe.engine, machine) else "of memory"
+    on_device = on_accelerator(run.recipe.engine, machine)
+    where = "on the accelerator" if on_device else "of memory"
+    enough = _enough_gib(run, architecture, machine, smallest(limits))
+    other = "an accelerator with" if on_device else "a machine with"
+    free = "" if on_device else " of free memory"
     binding = getattr(memory, f"{memory.binding}_gib")
     return PlanError(
         f"training {run.model} needs at least {memory.total_gib:.1f} GiB {where} "
         f"({memory.binding.replace('_', ' ')}: {binding:.1f}), "
         f"{memory.available_gib:.1f} GiB can be used",
         fix=_nearest(run, architecture, machine, longest_prompt_tokens)
-        or f"take a machine with {memory.total_gib / USABLE_FRACTION:.0f} GiB, or a smaller model",
+        or ("" if enough is None else f"take {other} {enough} GiB{free}, or ") + "a smaller model",
     )
+
+
+def _enough_gib(
+    run: RunSpec, architecture: Architecture, machine: Machine, shape: Shape
+) -> int | None:
+    """Whole GiB of a machine's memory, or of its accelerator's, with which the shape would fit.
+
+    What vLLM takes grows with the accelerator: None where no size is enough.
+    """
+    engine = run.recipe.engine
+    name = "accelerator_memory_gib" if on_accelerator(engine, machine) else "memory_gib"
+    share = available_gib(engine, machine.changed(**{name: 1.0}))
+    for _ in range(SIZES_TRIED):
+        memory = estimate_memory(run, architecture, machine, shape)
+        if memory.total_gib <= memory.available_gib:
+            return int(getattr(machine, name))
+        machine = machine.changed(**{name: math.ceil(memory.total_gib / share)})
+    return None
 
 
 def _nearest(

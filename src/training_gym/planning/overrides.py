@@ -18,7 +18,8 @@ def apply_sets(value: T, sets: Iterable[str]) -> T:
     """The definition with each `path=value` applied in order.
 
     A value is read as JSON where it is JSON and the field takes that, else as text. A part of a
-    list is named by its number or, for evaluations, by its name: `evals.held_out.samples=4`.
+    list is named by its number or, for evaluations, by its name: `evals.held_out.samples=4`. A part
+    of a section that is absent is refused: `recipe.adapter={"rank": 4}` turns it on.
     """
     for assignment in sets:
         path, equals, text = assignment.partition("=")
@@ -46,7 +47,7 @@ def _replaced(value: T, path: list[str], text: str, where: str) -> T:
         return _assigned(value, name, text, where)
     child = getattr(value, name)
     if child is None:
-        child = _fresh(fields[name].annotation, where, name)
+        raise _absent(fields[name].annotation, rest, text, where, name)
     if isinstance(child, tuple):
         return value.changed(**{name: _item_replaced(child, rest, text, where)})
     if not isinstance(child, Settings):
@@ -91,12 +92,29 @@ def _readings(text: str) -> list[Any]:
     return [*readings, text, {"kind": text}]
 
 
-def _fresh(annotation: Any, where: str, name: str) -> Settings:
-    """The default of an absent part, where its type leaves no choice."""
+def _absent(annotation: Any, rest: list[str], text: str, where: str, name: str) -> SpecError:
+    """A part of what is not there: absent sections choose something too, so none is made unasked.
+
+    Says how to turn the section on, or, where its type leaves a choice, where to make that.
+    """
     kinds = [part for part in typing.get_args(annotation) if _is_settings(part)]
     if len(kinds) != 1:
-        raise SpecError(f"{where}: {name} is not set", fix=f"give {name} in the file first")
-    return typing.cast("type[Settings]", kinds[0])()
+        return SpecError(f"{where}: {name} is not set", fix=f"give {name} in the file first")
+    part = rest[0]
+    if part not in kinds[0].model_fields:
+        return SpecError(
+            f"{where}: {kinds[0].__name__} has no field {part!r}",
+            fix=did_you_mean(part, kinds[0].model_fields),
+        )
+    whole = where.removesuffix("." + ".".join(rest))
+    value: Any = _readings(text)[0]
+    for inner in reversed(rest):
+        value = {inner: value}
+    option, _, path = whole.partition(" ")
+    return SpecError(
+        f"{where}: {name} is not set, and setting a part of it does not turn it on",
+        fix=f"to turn it on, write {option} '{path}={json.dumps(value)}'",
+    )
 
 
 def _is_settings(kind: Any) -> bool:

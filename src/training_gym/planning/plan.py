@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from training_gym.planning.memory import Shape, computed_bytes, on_accelerator
+from training_gym.planning.demands import require_machine, require_use
+from training_gym.planning.memory import Shape, computed_bytes, has_apple, on_accelerator
 from training_gym.planning.nearest import refusal
 from training_gym.planning.search import Limits, fit, limits_of, longest_answer
-from training_gym.spec.errors import PlanError
 from training_gym.spec.plan import Architecture, Machine, Origin, Plan
+from training_gym.spec.recipe import LocalEngine
 from training_gym.spec.run import RunSpec
 
 ONE_THREAD_PARAMETERS = 20_000_000
@@ -23,6 +24,7 @@ def make_plan(
     origins: Mapping[str, Origin],
     *,
     longest_prompt_tokens: int | None = None,
+    evaluated_episodes: int | None = None,
 ) -> Plan:
     """Decide every open choice of `run`, or raise `PlanError` naming what does not fit.
 
@@ -32,9 +34,11 @@ def make_plan(
         machine: Where it will run.
         origins: Origin of every leaf of `run`; what is decided here becomes the planner's.
         longest_prompt_tokens: No prompt is longer than this, where that is known.
+        evaluated_episodes: Episodes of the largest evaluation, where that is known.
     """
-    _refuse_too_many_processes(run, machine)
+    require_machine(run, machine, origins)
     limits = limits_of(run, architecture, machine, longest_prompt_tokens)
+    require_use(run, limits, origins, evaluated_episodes)
     found = fit(run, architecture, machine, limits)
     if found is None:
         raise refusal(run, architecture, machine, longest_prompt_tokens)
@@ -51,21 +55,8 @@ def make_plan(
         slots=shape.slots,
         token_budget=shape.token_budget,
         max_sequence_tokens=shape.sequence_tokens,
-        notes=tuple(_notes(limits, shape, longest_prompt_tokens)),
+        notes=(*_notes(limits, shape, longest_prompt_tokens), *_idle(filled.engine)),
     )
-
-
-def _refuse_too_many_processes(run: RunSpec, machine: Machine) -> None:
-    """Raise `PlanError` where processes that train together would have to share a device."""
-    engine = run.recipe.engine
-    on_device = on_accelerator(engine, machine) or engine.device == "mps"
-    devices = max(machine.accelerators, 1) if on_device else machine.cpu_cores
-    if engine.data_parallel > devices:
-        kind = "accelerators" if on_device else "CPU cores"
-        raise PlanError(
-            f"engine.data_parallel = {engine.data_parallel}, but the machine has {devices} {kind}",
-            fix=f"lower it to {devices}",
-        )
 
 
 def _open_recipe(run: RunSpec, shape: Shape) -> dict[str, Any]:
@@ -98,7 +89,7 @@ def _open_engine(
 def _device(machine: Machine, *, on_device: bool) -> str:
     if on_device:
         return "cuda"
-    return "mps" if machine.accelerators and machine.platform == "darwin" else "cpu"
+    return "mps" if has_apple(machine) else "cpu"
 
 
 def _notes(limits: Limits, shape: Shape, longest_prompt_tokens: int | None) -> Iterator[str]:
@@ -113,3 +104,9 @@ def _notes(limits: Limits, shape: Shape, longest_prompt_tokens: int | None) -> I
         yield f"{shape.slots} sequences are sampled at once instead of {limits.slots[0]}"
     if shape.token_budget < limits.budgets[0]:
         yield f"micro-batches hold {shape.token_budget} tokens instead of {limits.budgets[0]}"
+
+
+def _idle(engine: LocalEngine) -> Iterator[str]:
+    """What was asked for and has no effect for what the planner chose."""
+    if engine.spin_threads and engine.threads == 1:
+        yield "spin_threads has no effect: one CPU thread is planned, which waits for no other"

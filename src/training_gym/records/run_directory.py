@@ -150,7 +150,7 @@ class RunDirectory:
     def attempts(self) -> list[int]:
         """Numbers of all attempts, ascending."""
         try:
-            names = [entry.name for entry in (self.path / "attempts").iterdir()]
+            names = os.listdir(self.path / "attempts")
         except FileNotFoundError:
             return []
         return sorted(int(name) for name in names if name.isdecimal())

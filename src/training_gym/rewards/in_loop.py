@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -52,10 +53,14 @@ class _Quit(Exception):
 
 
 async def _called(function: RewardFunction, argument: Any) -> Any:
+    process = os.getpid()
     try:
         return await function.call(argument)
     except SystemExit as error:
         raise _Quit from error
+    finally:
+        if os.getpid() != process:  # a copy that the reward has forked: it must not train as well
+            os._exit(0)
 
 
 def _forget(task: asyncio.Future[Any]) -> None:

@@ -21,9 +21,6 @@ from training_gym.rewards.channel import receive_frame, send_frame
 from training_gym.spec.code import INSIDE_JOB
 from training_gym.spec.errors import RewardError
 
-LOAD_TIMEOUT_S = 120.0
-"""Seconds a worker has to start and import the user's code."""
-
 _LONGEST_LINE = 10_000
 """Bytes of a printed line that are passed on at once."""
 
@@ -49,13 +46,21 @@ Answer = list[dict[str, Any]] | CallTimeout | WorkerDied
 class RewardProcess:
     """A worker that is started when first needed and replaced when it is gone."""
 
-    def __init__(self, hello: dict[str, Any], say: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        hello: dict[str, Any],
+        say: Callable[[str], None] | None = None,
+        *,
+        import_timeout_s: float,
+    ) -> None:
         """`hello` names the rewards and where to find them.
 
         `say` receives each line that the user's code prints, from a thread of its own; None: it
-        goes to this process's stderr.
+        goes to this process's stderr. `import_timeout_s` is what a worker has to start and import
+        the user's code.
         """
         self._hello = json.dumps(hello).encode()
+        self._import_timeout_s = import_timeout_s
         self._say = say
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
@@ -63,6 +68,8 @@ class RewardProcess:
         self._busy = threading.Lock()
         self.functions: list[dict[str, bool]] = []
         """What the worker says of each reward: `is_group`, `is_async`."""
+        self.import_s = 0.0
+        """What the newest worker took to start and import."""
 
     def start(self) -> None:
         """Start the worker unless it runs; raises `RewardError` if a reward cannot be loaded."""
@@ -111,13 +118,16 @@ class RewardProcess:
         if self._process is not None and self._process.poll() is None:
             return
         self._end()
+        started = time.monotonic()
         self._spawn()
         try:
-            answer = self._exchange(self._hello, LOAD_TIMEOUT_S)
+            answer = self._exchange(self._hello, self._import_timeout_s)
         except CallTimeout:
             raise RewardError(
-                f"importing the rewards took longer than {LOAD_TIMEOUT_S:g} s",
-                fix="move slow work out of the top level of the file",
+                "importing the rewards took longer than "
+                f"reward_import_timeout_s = {self._import_timeout_s:g}",
+                fix="move slow work out of the top level of the file, or raise "
+                "recipe.reward_import_timeout_s",
             ) from None
         except WorkerDied as error:
             raise RewardError(
@@ -127,7 +137,7 @@ class RewardProcess:
         if isinstance(answer, dict):
             self._end()
             raise RewardError(answer["error"]["message"], fix=answer["error"]["fix"])
-        self.functions = answer
+        self.functions, self.import_s = answer, time.monotonic() - started
 
     def _spawn(self) -> None:
         ours, theirs = socket.socketpair()

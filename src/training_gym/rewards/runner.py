@@ -19,6 +19,7 @@ from training_gym.rewards.process import Answer, CallTimeout, RewardProcess, Wor
 from training_gym.rewards.view import episode_json
 from training_gym.spec.code import Code
 from training_gym.spec.episodes import Episode
+from training_gym.spec.recipe import IMPORT_TIMEOUT_S
 from training_gym.spec.rewards import RewardPart, WeightedReward
 
 
@@ -35,6 +36,7 @@ class RewardRunner:
         *,
         timeout_s: float,
         workers: int,
+        import_timeout_s: float = IMPORT_TIMEOUT_S,
         source_root: Path | str | None = None,
         say: Callable[[str], None] | None = None,
     ) -> None:
@@ -44,6 +46,7 @@ class RewardRunner:
             reward: What judges.
             timeout_s: Seconds one call may take.
             workers: Processes for synchronous functions.
+            import_timeout_s: Seconds that each may take to start and import the reward.
             source_root: Folder from which the user's modules are imported.
             say: Receives each line a worker's code prints, from another thread; None: stderr.
         """
@@ -55,7 +58,10 @@ class RewardRunner:
         )
         self._timeout_s = timeout_s
         self._path = [str(Path(source_root).resolve()) if source_root else "", *sys.path]
-        self._processes = [RewardProcess(self._hello(), say) for _ in range(workers)]
+        self._processes = [
+            RewardProcess(self._hello(), say, import_timeout_s=import_timeout_s)
+            for _ in range(workers)
+        ]
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="rewards")
         self._idle: asyncio.Queue[RewardProcess] = asyncio.Queue()
         self._functions: list[RewardFunction | None] = []
@@ -78,6 +84,11 @@ class RewardRunner:
     ) -> None:
         """Kill the workers."""
         await self.close()
+
+    @property
+    def import_s(self) -> float:
+        """The longest that a worker took to start and import the reward."""
+        return max(process.import_s for process in self._processes)
 
     async def judge(self, episodes: Sequence[Episode]) -> list[Judgement]:
         """One judgement for each episode of a group, in order."""

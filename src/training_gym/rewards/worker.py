@@ -2,7 +2,8 @@
 
 It is started by `process.RewardProcess`, may be killed at any moment, and ends itself when its
 parent does, with all that the user's code has started. What that prints goes to stderr; frames have
-a socket of their own.
+a socket of their own. A copy of the process that the user's code forks has no part in that socket,
+and ends where it would answer.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from training_gym.rewards.channel import receive_frame, send_frame
@@ -35,17 +37,25 @@ def main(descriptor: int, parent: int) -> None:
     if not die_with(parent):
         _end()
     channel = socket.socket(fileno=descriptor)
+    worker = os.getpid()
+    os.register_at_fork(after_in_child=channel.close)
     frames: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     # The user's code gets the main thread, because signal handlers work only there.
     threading.Thread(target=_receive, args=(channel, frames), daemon=True).start()
-    functions = _load(json.loads(frames.get()), channel)
+
+    def answer(data: Any) -> None:
+        if os.getpid() != worker:
+            os._exit(0)
+        send_frame(channel, json.dumps(data).encode())
+
+    functions = _load(json.loads(frames.get()), answer)
     while True:
         request = json.loads(frames.get())
         judgements = _judge(functions[request["part"]], request["episodes"])
-        send_frame(channel, json.dumps(to_json(judgements)).encode())
+        answer(to_json(judgements))
 
 
-def _load(hello: dict[str, Any], channel: socket.socket) -> list[RewardFunction]:
+def _load(hello: dict[str, Any], answer: Callable[[Any], None]) -> list[RewardFunction]:
     extend_path(hello["path"])
     try:
         functions = [
@@ -53,13 +63,11 @@ def _load(hello: dict[str, Any], channel: socket.socket) -> list[RewardFunction]
             for part in hello["parts"]
         ]
     except RewardError as error:
-        answer: Any = {"error": {"message": error.message, "fix": error.fix}}
-        functions = []
-    else:
-        answer = [
-            {"is_group": function.is_group, "is_async": function.is_async} for function in functions
-        ]
-    send_frame(channel, json.dumps(answer).encode())
+        answer({"error": {"message": error.message, "fix": error.fix}})
+        return []
+    answer(
+        [{"is_group": function.is_group, "is_async": function.is_async} for function in functions]
+    )
     return functions
 
 

@@ -175,6 +175,9 @@ def _no_name(value: Any) -> Any:
     return value
 
 
+IMPORT_TIMEOUT_S = 120.0
+
+
 class Recipe(Settings):
     """How to train. Every number has a meaning on any engine that accepts it."""
 
@@ -220,6 +223,8 @@ class Recipe(Settings):
     """Seconds after which a reward is killed."""
     reward_workers: int = Field(1, ge=1, le=4096)
     """Processes that run synchronous rewards."""
+    reward_import_timeout_s: float = Field(IMPORT_TIMEOUT_S, gt=0)
+    """Seconds that each of them may take to start and import the reward's file."""
     seed: int = Field(0, ge=0, lt=2**63)
     """Of everything random: the same seed repeats the run."""
     max_restarts: int = Field(0, ge=0, le=10**6)

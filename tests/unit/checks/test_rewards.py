@@ -149,3 +149,28 @@ def test_a_trial_episode_looks_like_a_played_one() -> None:
     episode = played(TASK, "two words", 3)
     assert (episode.completion, episode.answer, episode.num_tokens) == ("two words", 2, 3)
     assert played(TASK, "", 0).num_tokens == 1
+
+
+def test_a_slow_import_is_told_before_it_fails_a_run(
+    make: Make, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "sleepy.py").write_text(
+        "import time\ntime.sleep(0.5)\ndef good(episode): return float(len(episode.completion) % 7)"
+    )
+    assert tried(make(reward="sleepy:good")) == []
+    monkeypatch.setattr(reward_module, "SLOW_IMPORT", 0.5 / 120)
+    [finding] = tried(make(reward="sleepy:good"))
+    assert (finding.code, finding.severity) == ("reward.slow_import", "warning")
+    assert "importing reward 'good' took" in finding.message
+    assert "of reward_import_timeout_s = 120" in finding.message
+
+
+def test_an_import_beyond_its_limit_names_the_setting(make: Make, folder: Path) -> None:
+    (folder / "stuck.py").write_text("import time\ntime.sleep(60)\ndef good(episode): return 1.0")
+    limited = {"max_response_tokens": 32, "reward_import_timeout_s": 0.5}
+    [finding] = tried(make(reward="stuck:good", recipe=limited))
+    assert finding.code == "reward.unusable"
+    assert finding.message == (
+        "importing the rewards took longer than reward_import_timeout_s = 0.5"
+    )
+    assert "raise recipe.reward_import_timeout_s" in finding.fix

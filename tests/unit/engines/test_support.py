@@ -43,6 +43,10 @@ def refused(algorithm=None, sampling=None, **engine):
         ({"graphs": True, "device": "cpu"}, ["recipe.engine.graphs"]),
         ({"graphs": True, "device": "mps"}, ["recipe.engine.graphs"]),
         ({"graphs": True, "sampler": "vllm", "deterministic": False}, ["recipe.engine.graphs"]),
+        ({"spin_threads": True}, []),
+        ({"spin_threads": True, "threads": 2}, []),
+        ({"threads": 1}, []),
+        ({"spin_threads": True, "threads": 1}, ["recipe.engine.spin_threads"]),
         # Where answers are given it is looked at all the same.
         ({"algorithm": SFT(), "sampler": "vllm"}, ["recipe.engine.sampler"] * 2),
         (

@@ -6,6 +6,7 @@ from training_gym.planning import apply_sets
 from training_gym.spec.algorithms import DAPO
 from training_gym.spec.datasets import RowsDataset
 from training_gym.spec.errors import SpecError
+from training_gym.spec.recipe import Vllm
 from training_gym.spec.run import RunSpec
 
 
@@ -30,7 +31,8 @@ def defined() -> RunSpec:
         ("recipe.engine.slots=3", lambda run: run.recipe.engine.slots == 3),
         ("recipe.engine.deterministic=false", lambda run: run.recipe.engine.deterministic is False),
         ("recipe.algorithm=dapo", lambda run: run.recipe.algorithm == DAPO()),
-        ("recipe.adapter.rank=4", lambda run: run.recipe.adapter.rank == 4),
+        ('recipe.adapter={"rank": 4}', lambda run: run.recipe.adapter.rank == 4),
+        ("recipe.engine.sampler=vllm", lambda run: run.recipe.engine.sampler == Vllm()),
         ("recipe=grpo", lambda run: run.recipe.name == "grpo"),
         ("name=123", lambda run: run.name == "123"),
         ("name=a=b", lambda run: run.name == "a=b"),
@@ -84,3 +86,38 @@ def test_a_wrong_assignment_is_two_lines(assignment: str, message: str, fix: str
     assert message in refused.value.message
     assert fix in refused.value.fix
     assert "\n" not in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("assignment", "absent", "turned_on"),
+    [
+        (
+            "recipe.engine.sampler.memory_fraction=0.5",
+            "sampler",
+            'recipe.engine.sampler={"memory_fraction": 0.5}',
+        ),
+        ("recipe.adapter.rank=4", "adapter", 'recipe.adapter={"rank": 4}'),
+        (
+            "evals.held_out.sampling.temperature=0",
+            "sampling",
+            'evals.held_out.sampling={"temperature": 0}',
+        ),
+    ],
+)
+def test_a_part_of_an_absent_section_does_not_turn_it_on(
+    assignment: str, absent: str, turned_on: str
+) -> None:
+    with pytest.raises(SpecError) as refused:
+        apply_sets(defined(), [assignment])
+    assert f"{absent} is not set, and setting a part of it does not turn it on" in (
+        refused.value.message
+    )
+    assert refused.value.fix == f"to turn it on, write --set '{turned_on}'"
+    changed = apply_sets(defined(), [turned_on])
+    assert apply_sets(changed, [assignment]) == changed
+
+
+def test_a_misspelt_part_of_an_absent_section_is_named() -> None:
+    with pytest.raises(SpecError, match="Lora has no field 'rang'") as refused:
+        apply_sets(defined(), ["recipe.adapter.rang=4"])
+    assert "rank" in refused.value.fix

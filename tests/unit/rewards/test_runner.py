@@ -52,6 +52,9 @@ def told(episode):
         os._exit(0)
     if word == "fork":
         os.kill(os.getpid(), 9)
+    if word == "copy":
+        os.fork()
+        return len(rest)
     if word == "detach":  # as a daemon does, with nothing left that tells where it came from
         listen, tell = os.pipe()
         if os.fork() == 0:
@@ -85,6 +88,10 @@ async def gentle(episode):
 
 async def quits(episode):
     sys.exit(3)
+
+async def copies_itself(episode):
+    os.fork()
+    return len(episode.completion)
 
 async def stubborn(episode):
     while True:
@@ -210,6 +217,25 @@ def test_a_death_is_attributed_and_the_next_call_works(source):
     assert "ended its process by SIGSEGV" in found[2].failure
     # Seen at once, although a child of the worker still holds the connection.
     assert "by SIGKILL, perhaps for lack of memory" in found[3].failure
+
+
+def test_a_reward_that_forks_gets_its_own_answers(source):
+    asked = [f"copy {'x' * length}" for length in (5, 30, 0, 7, 1)]
+    assert values(judge(source, code("told"), *asked)) == [5, 30, 0, 7, 1]
+
+
+def test_a_copy_of_the_callers_process_ends(source, tmp_path):
+    seen = tmp_path / "seen"
+    script = f"""
+import sys; sys.path[:0] = [{str(Path(__file__).parent)!r}]
+from pathlib import Path
+from test_runner import code, judge, values
+found = values(judge(Path({str(source)!r}), code("copies_itself"), "x", "", "xyz"))
+with open({str(seen)!r}, "a") as file:
+    file.write(f"{{found}}\\n")
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
+    assert seen.read_text() == "[1.0, 0.0, 3.0]\n"
 
 
 def test_a_hanging_reward_is_killed_and_others_are_not_disturbed(source):

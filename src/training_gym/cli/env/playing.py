@@ -171,6 +171,7 @@ async def _judge(spec: RunSpec, asked: Asked, source: Path) -> AsyncIterator[Jud
         reward,
         timeout_s=recipe.reward_timeout_s,
         workers=recipe.reward_workers,
+        import_timeout_s=recipe.reward_import_timeout_s,
         source_root=source,
     ) as rewards:
         yield EpisodeJudge(rewards, lambda *_: None)

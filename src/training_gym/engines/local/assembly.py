@@ -272,6 +272,7 @@ class Assembly:
                 reward,
                 timeout_s=self.recipe.reward_timeout_s,
                 workers=self.recipe.reward_workers,
+                import_timeout_s=self.recipe.reward_import_timeout_s,
                 source_root=self.run.source,
             )
             self._runners[key] = await self._stack.enter_async_context(runner)

@@ -24,7 +24,13 @@ _SAMPLED_ONLY = (
 )
 """Settings that mean nothing where no episodes are played to learn from."""
 
-_EPISODES_ONLY = ("sampling", "max_response_tokens", "reward_timeout_s", "reward_workers")
+_EPISODES_ONLY = (
+    "sampling",
+    "max_response_tokens",
+    "reward_timeout_s",
+    "reward_workers",
+    "reward_import_timeout_s",
+)
 """Settings that learning from given answers needs for its evaluations only."""
 
 
@@ -232,6 +238,13 @@ def _handed_over(run: RunSpec) -> Iterator[Support]:
 
 def _device(recipe: Recipe) -> Iterator[Support]:
     engine = recipe.engine
+    if engine.spin_threads and engine.threads == 1:
+        yield Support(
+            path="recipe.engine.spin_threads",
+            verdict="refused",
+            reason="spin_threads=True has no effect with threads=1, which waits for no other",
+            fix="leave spin_threads out, or set threads to what the run has for itself",
+        )
     asked = engine.graphs and "graphs" in engine.model_fields_set
     if asked and engine.sampler is not None:
         yield Support(

@@ -43,6 +43,7 @@ async def _train(run: RunDirectory, attempt: int) -> dict[str, Any]:
     from training_gym.engines.local.assembly import assemble
     from training_gym.engines.local.requests import Requests
 
+    _end_copies()
     plan = Plan.read_json(run.plan_path.read_bytes())
     requests = Requests()
     requests.listen()
@@ -51,6 +52,16 @@ async def _train(run: RunDirectory, attempt: int) -> dict[str, Any]:
             sys.setswitchinterval(SWITCH_S)
             gc.freeze()  # else each full collection walks through all of torch, time and again
             return await loop.run()
+
+
+def _end_copies() -> None:
+    """Let no copy of this process train as well: an environment or a reward may have forked it.
+
+    Who forks in order means to end the copy, or to become another program, before it comes back to
+    this loop.
+    """
+    loop = asyncio.get_running_loop()
+    os.register_at_fork(after_in_child=lambda: loop.call_soon(os._exit, 0))
 
 
 def _leave_error(run: RunDirectory, attempt: int, error: GymError) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from training_gym.records.documents import storage_error
 from training_gym.records.index.run_values import RunRow
 from training_gym.records.index.standing import ACTIVE, with_age
+from training_gym.records.index.tailing import uncollected
 
 LAYOUT = 1
 INDEXING_S = 0.1
@@ -42,7 +43,7 @@ class Catalogue:
         `full` reads a run's index, `light` its documents. Active runs and those that changed are
         read in full; runs that no index has seen are as far as `INDEXING_S` reaches, newest first.
         """
-        with self._lock:
+        with self._lock, uncollected():
             self._load()
             names = self._names()
             deadline = time.monotonic() + INDEXING_S

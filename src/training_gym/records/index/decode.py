@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
@@ -25,8 +24,8 @@ _dumps: Callable[[Any], bytes] | None = (
 )
 _ENVELOPE = frozenset({"writer", "attempt", "seq", "time"})
 """Without these a line is damaged."""
-_HALF_A_PAIR = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]")
-"""Half a surrogate pair, escaped or not, or a whole one: without any, no character needs a look."""
+_HALF_A_PAIR = (b"\\ud", b"\\uD", b"\xed")
+"""With what half a surrogate pair begins, escaped or not: else no character needs a look."""
 NUMBERS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 """What strings in the place of numbers stand for."""
 
@@ -98,7 +97,7 @@ def _standard(line: bytes) -> Any:
 def whole_json(text: bytes) -> Any:
     """What a JSON text says, with replacement characters for half surrogate pairs."""
     value = json.loads(text)
-    return whole_characters(value) if _HALF_A_PAIR.search(text) else value
+    return whole_characters(value) if any(mark in text for mark in _HALF_A_PAIR) else value
 
 
 def whole_characters(value: Any) -> Any:

@@ -71,7 +71,7 @@ def bring_up_to_date(run: RunDirectory, connection: sqlite3.Connection) -> None:
     while found:
         connection.execute("BEGIN IMMEDIATE")
         try:
-            with _uncollected():
+            with uncollected():
                 more = _take_in_block(run, connection, found)
             connection.execute("COMMIT")
         except BaseException:
@@ -81,7 +81,7 @@ def bring_up_to_date(run: RunDirectory, connection: sqlite3.Connection) -> None:
 
 
 @contextlib.contextmanager
-def _uncollected() -> Iterator[None]:
+def uncollected() -> Iterator[None]:
     """No looking for cycles among a block's records, which have none: it took half of the time."""
     enabled = gc.isenabled()
     gc.disable()

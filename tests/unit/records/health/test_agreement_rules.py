@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -116,6 +117,28 @@ def test_the_best_of_many_evaluations_is_high_by_chance_too(history):
         for means in (few, many)
     ]
     assert [reading.severity for reading in found] == ["warning", None]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "severity"),
+    [
+        ((1.0,), (0.0,), None),  # two samples of one task
+        ((1.0,) * 5, (0.0,) * 5, None),
+        ((1.0,) * 8, (0.0,) * 8, "warning"),
+        ((1.0,) * 8, (0.0,) * 2 + (1.0,) * 6, None),
+    ],
+)
+def test_an_evaluation_of_few_tasks_tells_nothing(history, before, after, severity):
+    rising = [{"reward_mean": at / 20} for at in range(20)]
+    found = [
+        Evaluated("held", 5 * at, sum(means) / len(means), 0.0, dict(zip("abcdefgh", means)))
+        for at, means in enumerate((before, after))
+    ]
+    reading = agreement.train_eval_gap(history(rising, evaluations=tuple(found)), "held", LIMITS)
+    assert reading.severity == severity
+    unnamed = tuple(replace(one, task_means={}) for one in found)  # and no error either
+    reading = agreement.train_eval_gap(history(rising, evaluations=unnamed), "held", LIMITS)
+    assert reading.severity is None
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from statistics import NormalDist
 
-from training_gym.records.health.history import History
+from training_gym.records.health.history import Evaluated, History
 from training_gym.records.health.rule import Reading, Rule, graded
 from training_gym.records.health.series import robust_score, slope_score, trend
+from training_gym.records.pairing import paired_difference
 from training_gym.spec.health import Bounds, Severity, Thresholds
 
 KL_NAMES = ("kl_to_reference", "kl", "kl_to_sampler")
@@ -112,7 +113,8 @@ def train_eval_gap(history: History, environment: str, limits: Thresholds) -> Re
     """Evaluations in a row far below their best, while the training reward rises.
 
     Far is two standard errors for the second evaluation. The best of many is high by chance too, so
-    with n evaluations before it the margin is that of n such comparisons (Bonferroni). One reading
+    with n evaluations before it the margin is that of n such comparisons (Bonferroni). Where the
+    tasks are known, the difference task by task must be below zero beyond chance, too. One reading
     after each evaluation, for the suite it belongs to.
     """
     newest = history.evaluations[-1]
@@ -122,10 +124,7 @@ def train_eval_gap(history: History, environment: str, limits: Thresholds) -> Re
     best = series[0]
     below = 0
     for earlier, found in enumerate(series[1:], 1):
-        margin = NormalDist().inv_cdf(1 - _TWO_ERRORS / earlier) * math.hypot(
-            best.error, found.error
-        )
-        below = below + 1 if found.mean < best.mean - margin else 0
+        below = below + 1 if _fell(best, found, comparisons=earlier) else 0
         best = max(best, found, key=lambda one: one.mean)
     rising = slope_score(history.metric("reward_mean")) > 0
     message = (
@@ -148,6 +147,17 @@ def train_eval_gap(history: History, environment: str, limits: Thresholds) -> Re
         at_once=True,
         details={"evaluation": newest.name, "best_step": best.step},
     )
+
+
+def _fell(best: Evaluated, found: Evaluated, *, comparisons: int) -> bool:
+    """Whether an evaluation lies below the best one, beyond the chance of so many comparisons."""
+    margin = NormalDist().inv_cdf(1 - _TWO_ERRORS / comparisons) * math.hypot(
+        best.error, found.error
+    )
+    difference = paired_difference(best.task_means, found.task_means)
+    if difference is None:  # nothing but the errors tells of chance: without any, all may be
+        return margin > 0 and found.mean < best.mean - margin
+    return difference.fell and found.mean < best.mean - margin
 
 
 def _rises_for_nothing(history: History, values: list[float]) -> bool:
