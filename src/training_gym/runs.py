@@ -30,7 +30,7 @@ from training_gym.records.documents import read_document, read_document_if_any
 from training_gym.records.health import Assessment, assess, is_paused
 from training_gym.records.readers import read_episodes, read_stream
 from training_gym.records.results import Result, read_result
-from training_gym.records.run_directory import RunDirectory
+from training_gym.records.run_directory import RunDirectory, require_trained
 from training_gym.records.status import RunStatus, list_runs, reconcile, run_status
 from training_gym.spec import errors
 from training_gym.spec.bridge import run_sync
@@ -100,6 +100,7 @@ class Run:
     @property
     def plan(self) -> Plan:
         """What runs, with nothing left open."""
+        require_trained(self._directory)
         return Plan.read(read_document(self._directory.plan_path))
 
     def wait(self, timeout_s: float | None = None) -> Result:

@@ -69,13 +69,17 @@ def _usage_error(error: TyperException, arguments: Sequence[str]) -> UsageError:
     text = error.format_message()
     context = getattr(error, "ctx", None)
     where = context.command_path if context is not None else "training-gym"
-    leading = list(itertools.takewhile(lambda argument: argument.startswith("-"), arguments))
-    if len(leading) < len(arguments) and getattr(error, "option_name", None) in leading:
-        moved = shlex.join([*arguments[len(leading) :], *leading])
-        return UsageError(
-            f"{' '.join(leading)} stands before the command",
-            fix=f"options follow it: training-gym {moved}",
-        )
+    verbs = getattr(getattr(context, "command", None), "commands", ())
+    if verbs:  # it is a group that was given the option
+        depth = len(where.split()) - 1
+        leading = list(itertools.takewhile(lambda word: word not in verbs, arguments[depth:]))
+        rest = arguments[depth + len(leading) :]
+        if rest and getattr(error, "option_name", None) in leading:
+            moved = shlex.join([*arguments[:depth], *rest, *leading])
+            return UsageError(
+                f"{' '.join(leading)} stands before the command",
+                fix=f"options follow it: training-gym {moved}",
+            )
     found = _SUGGESTION.match(text)
     if found is None:
         return UsageError(_lower(text), fix=f"see {where} --help")

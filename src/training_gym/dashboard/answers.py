@@ -28,10 +28,16 @@ def encoded(value: Any) -> bytes:
         return json.dumps(plain, allow_nan=False, separators=(",", ":")).encode()
 
 
-def failure(status: int, message: str, fix: str, kind: str = "Refused") -> Response:
+def failure(
+    status: int,
+    message: str,
+    fix: str,
+    kind: str = "Refused",
+    headers: Mapping[str, str] | None = None,
+) -> Response:
     """An error, in the shape of the command line's `error/1`."""
     said = {"type": kind, "message": message, "fix": fix}
-    return answer({"schema": "error/1", "error": said}, status)
+    return answer({"schema": "error/1", "error": said}, status, headers)
 
 
 async def gym_error(_: Request, error: Exception) -> Response:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from functools import partial
 from typing import Any
 
 from starlette.applications import Starlette
@@ -11,19 +12,20 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Mount, Route
-from starlette.types import ASGIApp
+from starlette.routing import Match, Mount, Route
+from starlette.types import ASGIApp, Scope
 
 from training_gym.dashboard import asked, episode_pages, live, run_pages, write_pages
 from training_gym.dashboard.access import Identity
 from training_gym.dashboard.answers import answer, failure, gym_error, not_found, our_fault
 from training_gym.dashboard.assets import WebApp
-from training_gym.dashboard.guard import METRICS, Guard
+from training_gym.dashboard.guard import METRICS, SAFE, Guard
 from training_gym.dashboard.state import ServerState, identity_of, state_of
 from training_gym.records import prometheus
 from training_gym.spec.errors import GymError
 from training_gym.spec.settings import Settings
 
+_API = "/api/v1"
 COMPRESSED_FROM_BYTES = 2000
 WRONG_PASSWORD_S = 1.0
 """Seconds that a wrong password costs; they are tried one at a time."""
@@ -46,20 +48,32 @@ def build(
         *episode_pages.ROUTES,
         *write_pages.ROUTES,
         *live.ROUTES,
-        Route("/{rest:path}", _nothing_here),
     ]
     handlers: dict[Any, Any] = {GymError: gym_error, HTTPException: _refused, Exception: our_fault}
     inner = Starlette(
-        routes=[Mount("/api/v1", routes=routes), Route("/api/{rest:path}", _nothing_here),
+        routes=[Mount(_API, routes=[*routes, Route("/{rest:path}", _nothing_here)]),
+                Route("/api/{rest:path}", _nothing_here),
                 Route(METRICS, prometheus_metrics), Route("/{rest:path}", app.respond)],
         exception_handlers=handlers,
     )  # fmt: skip
     inner.state.server = state
     inner.state.signing_in = asyncio.Lock()
     packed = GZipMiddleware(inner, minimum_size=COMPRESSED_FROM_BYTES, compresslevel=4)
-    guard = Guard(packed, access=state.access, hosts=hosts, cookie=cookie)
+    guard = Guard(packed, access=state.access, hosts=hosts, cookie=cookie,
+                  methods=partial(_methods, routes))  # fmt: skip
     inner.state.guard = guard
     return guard
+
+
+def _methods(routes: Sequence[Route], scope: Scope) -> frozenset[str]:
+    """What may be done at an address of the interface; nothing where there is no such address."""
+    if scope["path"] == METRICS:
+        return SAFE
+    if not scope["path"].startswith(f"{_API}/"):
+        return frozenset()
+    below = {**scope, "root_path": f"{scope.get('root_path', '')}{_API}"}
+    found = [route.methods or () for route in routes if route.matches(below)[0] is not Match.NONE]
+    return frozenset(method for methods in found for method in methods)
 
 
 def session(request: Request) -> Response:

@@ -8,7 +8,7 @@ our own origin, and cookies are only sent along from our own pages.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
@@ -55,10 +55,19 @@ class Guard:
     """Lets requests through to the application, or answers for it."""
 
     def __init__(
-        self, app: ASGIApp, *, access: Access, hosts: Collection[str], cookie: str
+        self,
+        app: ASGIApp,
+        *,
+        access: Access,
+        hosts: Collection[str],
+        cookie: str,
+        methods: Callable[[Scope], Collection[str]],
     ) -> None:
-        """`hosts`: names this server answers to, without port; `cookie`: name of its cookie."""
-        self._app, self._access = app, access
+        """`hosts`: names this server answers to, without port; `cookie`: name of its cookie.
+
+        `methods`: what an address of the interface takes; nothing: there is no such address.
+        """
+        self._app, self._access, self._methods = app, access, methods
         self._hosts, self._cookie = {host.lower() for host in hosts}, cookie
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -70,7 +79,9 @@ class Guard:
         headers = Headers(scope=scope)
         refused = self._refusal(scope, headers)
         if refused is not None:
-            await failure(*refused)(scope, receive, secured)
+            allowed = self._methods(scope) if _is_api(scope) else SAFE
+            told = {"allow": ", ".join(sorted(allowed))} if refused[0] == 405 else None
+            await failure(*refused, headers=told)(scope, receive, secured)
         elif scope["method"] in SAFE and not _is_api(scope) and b"token=" in scope["query_string"]:
             await self._exchange(scope, secured)
         else:
@@ -112,6 +123,16 @@ class Guard:
         signs_in = scope["path"] == SIGN_IN and scope["method"] == "POST"
         if identity is None and not signs_in:
             return 401, "who are you?", "open the address that training-gym dashboard printed"
+        allowed = self._methods(scope)
+        if allowed and scope["method"] not in allowed:
+            method = f"{scope['method']!r:.40}"
+            return (
+                405,
+                f"this address does not take {method}",
+                f"use {' or '.join(sorted(allowed))}",
+            )
+        if not allowed and scope["method"] not in SAFE:
+            return 404, f"there is nothing at {scope['path'][:200]!r}", "see docs/dashboard.md"
         if scope["method"] not in SAFE:
             return _write_refusal(headers, identity, signs_in)
         return None

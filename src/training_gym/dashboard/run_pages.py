@@ -165,11 +165,10 @@ def facets(request: Request) -> Response:
 
 
 def _timeline_query(request: Request) -> TimelineQuery | None:
-    """None, the newest steps, where the address names no range."""
+    """None, the newest steps, where the address asks for nothing in particular."""
     params = request.query_params
     query = asked.value(TimelineQuery, params)
-    ranged = any(name in params for name in ("first_step", "last_step", "start", "stop"))
-    return query if ranged else None
+    return query if any(name in params for name in TimelineQuery.model_fields) else None
 
 
 _RUN = "/runs/{run}"

@@ -14,7 +14,7 @@ from training_gym.dashboard.answers import answer
 from training_gym.dashboard.notes import Acknowledgement, NewNote, TagChange
 from training_gym.dashboard.saved import NamedView, SavedView
 from training_gym.dashboard.state import directory_of, identity_of, run_id_of, state_of
-from training_gym.records.annotations import add_note, add_tag, remove_tag
+from training_gym.records.annotations import add_note, add_tag, remove_tag, require_tags
 from training_gym.records.health.acknowledgement import acknowledge
 
 
@@ -31,6 +31,7 @@ async def tags(request: Request) -> Response:
     change = await asked.body(request, TagChange)
     run = directory_of(state_of(request), run_id_of(request))
     by = identity_of(request).name
+    await run_in_threadpool(require_tags, run, change.remove)  # all or nothing
     for act, tags_given in ((add_tag, change.add), (remove_tag, change.remove)):
         for tag in tags_given:
             await run_in_threadpool(act, run, tag, by=by)

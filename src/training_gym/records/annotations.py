@@ -9,13 +9,13 @@ from __future__ import annotations
 import getpass
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from training_gym.records.readers import read_stream
 from training_gym.records.recorder import Recorder
 from training_gym.records.run_directory import RunDirectory
-from training_gym.spec.errors import RecordsError
+from training_gym.spec.errors import RecordsError, did_you_mean
 
 LONGEST_NOTE = 20_000
 """Characters."""
@@ -54,8 +54,22 @@ def add_tag(run: RunDirectory, tag: str, *, by: str = "") -> None:
 
 
 def remove_tag(run: RunDirectory, tag: str, *, by: str = "") -> None:
-    """Take a tag off the run, also one it was launched with."""
+    """Take a tag off the run, also one it was launched with; raises `RecordsError` for no tag."""
+    require_tags(run, (tag,))
     _write(run, {"kind": "tag_removed", "tag": _tag(tag)}, by)
+
+
+def require_tags(run: RunDirectory, tags: Iterable[str]) -> None:
+    """Raise `RecordsError` for a tag that the run does not have."""
+    from training_gym.records.index.record_reading import tags_of
+
+    known = tags_of({"tags": run.manifest.tags}, read_stream(run, "annotations"))
+    for tag in tags:
+        if _tag(tag) not in known:
+            raise RecordsError(
+                f"run {run.run_id} has no tag {tag!r}",
+                fix=did_you_mean(tag, known) if known else "it has none to take off",
+            )
 
 
 def _tag(tag: str) -> str:

@@ -182,6 +182,23 @@ def existing_run(runs: Path, run_id: str) -> RunDirectory:
     return run
 
 
+def require_trained(run: RunDirectory) -> None:
+    """Raise `RecordsError` for a run without a plan because it never trained here."""
+    if run.plan_path.exists():
+        return
+    manifest = run.manifest
+    if manifest.training_gym == "demo":
+        origin = "was made as a demonstration"
+    elif "imported" in manifest.run:
+        origin = "was imported from another tracker"
+    else:
+        return
+    raise RecordsError(
+        f"run {run.run_id} {origin} and never trained here: there is nothing to go on from",
+        fix="start a run of your own: training-gym init, then training-gym train",
+    )
+
+
 def require_known_schema(document: Mapping[str, Any], path: Path) -> None:
     """Raise `RecordsError` if a newer version of ours wrote the document."""
     version = document.get("schema_version")

@@ -37,6 +37,17 @@ def test_version_is_data(command):
             "--limit stands before the command",
             "options follow it: training-gym runs list --limit",
         ),
+        (
+            ["--limit", "3", "runs", "list"],
+            "--limit 3 stands before the command",
+            "options follow it: training-gym runs list --limit 3",
+        ),
+        (
+            ["runs", "--limit", "3", "list", "-h"],
+            "--limit 3 stands before the command",
+            "options follow it: training-gym runs list -h --limit 3",
+        ),
+        (["runs", "--limit", "3"], "no such option: --limit", "see training-gym runs --help"),
         (["train"], "missing argument 'FILE[:NAME]'", "see training-gym train --help"),
         (["runs"], "missing command", "see training-gym runs --help"),
     ],
@@ -69,6 +80,12 @@ def test_errors_of_parsing_are_json_where_json_was_asked_for(command):
             },
         }
     ]
+
+
+def test_json_before_a_verb_of_a_group_is_told_where_it_belongs(command):
+    (told,) = command("runs", "--json", "list").objects
+    assert told["error"]["message"] == "--json stands before the command"
+    assert told["error"]["fix"] == "options follow it: training-gym runs list --json"
 
 
 def test_json_after_two_dashes_is_no_option():

@@ -87,8 +87,11 @@ def test_a_name_that_no_metric_has_is_told_with_those_there_are(command, new_run
     run = new_run()
     run.step(1)
     answer = command("runs", "metrics", "r1", "--name", "reword*")
-    assert answer.out == ""
-    assert "no metric is called reword*; there are: reward_mean, " in answer.err
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err.splitlines() == [
+        "error: no metric is called 'reword*'",
+        "fix: known: reward_mean, sampled_tokens, step_seconds",
+    ]
 
 
 def test_a_stream_without_episodes_says_so(command, new_run):

@@ -148,3 +148,30 @@ def test_a_proxy_says_who_it_is(reader: Any) -> None:
     behind = reader.changed(header="x-user", editors=frozenset({"ada"}))
     assert behind.ask("/api/v1/session", role=None, x_user="bob").json["name"] == "bob"
     assert reader.ask("/api/v1/session", role=None, x_user="bob").status == 401
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allow"),
+    [
+        ("OPTIONS", "/api/v1/runs", "GET, HEAD"),
+        ("TRACE", "/api/v1/runs/good/episodes", "GET, HEAD"),
+        ("PATCH", "/api/v1/filters", "DELETE, GET, HEAD, PUT"),
+        ("DELETE", "/api/v1/runs/good", "GET, HEAD"),
+        ("GET", "/api/v1/runs/good/notes", "POST"),
+        ("PUT", "/api/v1/session", "GET, HEAD, POST"),
+        ("POST", "/metrics", "GET, HEAD"),
+        ("POST", "/runs", "GET, HEAD"),
+    ],
+)
+def test_a_method_that_an_address_does_not_take_is_told(
+    reader: Any, method: str, path: str, allow: str
+) -> None:
+    answer = reader.ask(path, method=method)
+    assert (answer.status, answer.headers["allow"]) == (405, allow)
+    assert answer.json["error"]["fix"]
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE", "OPTIONS", "POST"])
+def test_an_address_that_is_none_is_not_found_by_any_method(reader: Any, method: str) -> None:
+    assert reader.ask("/api/v1/nothing/here", method=method).status == 404
+    assert reader.ask("/api/v2/runs", method=method).status == 404

@@ -52,6 +52,7 @@ def test_views_are_kept_replaced_and_forgotten(server: Any) -> None:
         ("runs/good/notes", {"text": "x" * 20_001}),
         ("runs/good/tags", {"add": ["x"] * 21}),
         ("runs/good/tags", {"add": [""]}),
+        ("runs/good/tags", {"add": ["x"], "remove": ["nosuch"]}),
         ("runs/good/acknowledgements", {"alerts": []}),
     ],
 )

@@ -58,9 +58,10 @@ def tag(
     from training_gym.cli import output
     from training_gym.cli.runs.lookup import files_of, find_run
     from training_gym.cli.views.common import open_index
-    from training_gym.records.annotations import add_tag, remove_tag
+    from training_gym.records.annotations import add_tag, remove_tag, require_tags
 
     run = find_run(run_id)
+    require_tags(files_of(run), remove or ())  # all or nothing
     for one in tags or ():
         add_tag(files_of(run), one)
     for one in remove or ():

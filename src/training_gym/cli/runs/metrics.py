@@ -28,8 +28,12 @@ def metrics(
     from training_gym.cli import output
     from training_gym.cli.runs.lookup import files_of, find_run
     from training_gym.cli.runs.paging import read_records, stamp
+    from training_gym.cli.views.common import open_index, require_metrics
 
-    files = files_of(find_run(run_id))
+    run = find_run(run_id)
+    files = files_of(run)
+    if name and (known := [metric.name for metric in open_index().metric_names(run.id)]):
+        require_metrics(name, known)
     page = read_records(files, "metrics", since=since, limit=limit)
     if as_json:
         for record in page.records:
@@ -44,8 +48,7 @@ def metrics(
         output.say(f"showing {WIDE} of {len(names)} metrics: choose with --name, or use --json")
         names = names[:WIDE]
     if name and rows and not names:
-        known = sorted({key for record in page.records for key in record["values"]})
-        output.say(f"no metric is called {' or '.join(name)}; there are: {', '.join(known)}")
+        output.say(f"none of these {len(rows)} records has {' or '.join(name)}")
         return
     output.table(
         ["batch", *names],

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -45,6 +47,16 @@ def range_of(text: str | None, option: str) -> Range | None:
     if low is not None and (math.isnan(low) or (high is not None and not low <= high)):
         raise UsageError(f"{option} {text!r} is not a range", fix="write 3, 2..5, 0.5.. or ..1")
     return Range(low=low, high=high)
+
+
+def require_metrics(patterns: Iterable[str], known: Sequence[str]) -> None:
+    """Raise `UsageError` for a name or pattern that none of the known metrics has."""
+    from training_gym.cli.failures import UsageError
+    from training_gym.spec.errors import did_you_mean
+
+    for pattern in patterns:
+        if not any(name == pattern or fnmatchcase(name, pattern) for name in known):
+            raise UsageError(f"no metric is called {pattern!r}", fix=did_you_mean(pattern, known))
 
 
 def emit_value(schema: str, value: BaseModel) -> None:

@@ -10,7 +10,13 @@ from training_gym.cli.options import AsJson, Limit, RunId
 from training_gym.cli.runs.paging import PageCursor, Since, time_of
 
 if TYPE_CHECKING:
-    from training_gym.records.index import EpisodeDetail, EpisodePage, EpisodeRow, Index
+    from training_gym.records.index import (
+        EpisodeDetail,
+        EpisodePage,
+        EpisodeQuery,
+        EpisodeRow,
+        Index,
+    )
 
 ORDERS = ("newest", "oldest", "reward", "length", "duration", "staleness")
 STATUSES = ("finished", "truncated", "model_failed", "infrastructure_failed")
@@ -56,10 +62,9 @@ def episodes(
     for given, known in ((order, ORDERS), *((one, STATUSES) for one in status or ())):
         if given not in known:
             raise UsageError(f"{given!r} is not known", fix=did_you_mean(given, known))
+    if tokens and (episode is None or not as_json):
+        raise UsageError("--tokens is for one episode as JSON", fix="give EPISODE, and add --json")
     index, run = open_index(), run_id_of(run_id)
-    if episode is not None:
-        _one(index, run, episode, tokens=tokens, as_json=as_json)
-        return
     query = EpisodeQuery.read(
         {
             "stream": stream,
@@ -80,7 +85,28 @@ def episodes(
             "limit": min(limit, 1000),
         }
     )
-    _many(index.episodes(run, query), as_json=as_json)
+    if episode is None:
+        _many(index.episodes(run, query), as_json=as_json)
+        _say_unknown(index, run, query)
+        return
+    if query != EpisodeQuery(limit=20):
+        raise UsageError(
+            f"{episode!r} names one episode, and options choose among many",
+            fix="leave out either EPISODE or those options",
+        )
+    _one(index, run, episode, tokens=tokens, as_json=as_json)
+
+
+def _say_unknown(index: Index, run: str, query: EpisodeQuery) -> None:
+    """Tell of an evaluation that the run has not recorded: perhaps it is written differently."""
+    from training_gym.cli import output
+    from training_gym.spec.errors import did_you_mean
+
+    _, _, suite = (query.stream or "").partition("eval:")
+    known = {row.suite for row in index.evaluations(run)} if suite else set()
+    if suite and suite not in known:
+        hint = did_you_mean(suite, known) if known else "there is none so far"
+        output.say(f"{run} has recorded no evaluation {suite!r}: {hint}")
 
 
 def _one(index: Index, run: str, episode: str, *, tokens: bool, as_json: bool) -> None:

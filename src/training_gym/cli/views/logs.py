@@ -19,7 +19,9 @@ def logs(
     source: Annotated[
         list[str] | None, typer.Option(help="stdout, stderr, a file's name; may be repeated.")
     ] = None,
-    step: Annotated[int | None, typer.Option(help="Only from where this batch began on.")] = None,
+    step: Annotated[
+        int | None, typer.Option(min=0, help="Only from where this batch began on.")
+    ] = None,
     since: Since = None,
     page: PageCursor = "",
     limit: Limit = 200,
@@ -49,6 +51,10 @@ def logs(
             }
         ),
     )
+    for one in source or ():
+        if one not in found.sources:
+            known = did_you_mean(one, found.sources) if found.sources else "there are no lines yet"
+            output.say(f"no lines come from {one!r}: {known}")
     if as_json:
         for line in found.lines:
             emit_value("logs/1", line)

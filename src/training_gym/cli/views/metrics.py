@@ -28,33 +28,37 @@ def metrics(
     """Show curves: each metric over the run, reduced to a few points that keep its extremes."""
     from training_gym.cli import output
     from training_gym.cli.failures import UsageError
-    from training_gym.cli.views.common import emit_value, open_index, run_id_of
+    from training_gym.cli.views.common import emit_value, open_index, require_metrics, run_id_of
     from training_gym.records.index import SeriesQuery
     from training_gym.spec.errors import did_you_mean
 
     if x not in AXES:
         raise UsageError(f"no axis is called {x!r}", fix=did_you_mean(x, AXES))
+    query = SeriesQuery.read(
+        {"names": name or ["*"], "x": x, "start": start, "stop": stop, "max_points": points}
+    )
     index, run = open_index(), run_id_of(run_id)
     known = index.metric_names(run)
+    if not known:
+        output.say(f"{run} has recorded no metrics")
+        return
+    require_metrics(name or (), [metric.name for metric in known])
     if not name and not as_json:
+        if query != SeriesQuery(names=("*",), max_points=20):
+            raise UsageError(
+                "--x, --start, --stop and --points shape curves, and none is named",
+                fix="add --name reward_mean, or --name '*' for all",
+            )
         output.table(
             ["metric", "points", "newest", "at batch"],
             [(metric.name, metric.count, metric.last, metric.last_batch) for metric in known],
         )
-        if not known:
-            output.say(f"{run} has recorded no metrics")
         return
-    query = SeriesQuery.read(
-        {"names": name or ["*"], "x": x, "start": start, "stop": stop, "max_points": points}
-    )
     curves = index.series((run,), query)
     if as_json:
         for curve in curves:
             emit_value("metrics/1", curve)
         return
-    if not curves:
-        names = ", ".join(metric.name for metric in known) or "none"
-        output.say(f"no metric is called {' or '.join(name or ())}; there are: {names}")
     for curve in curves:
         low = curve.low or curve.mean
         high = curve.high or curve.mean

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, field_validator, model_validator
 
+from training_gym.records.index.series_values import require_interval
 from training_gym.spec.episodes import OutcomeStatus
+from training_gym.spec.errors import SpecError, did_you_mean
 from training_gym.spec.settings import Settings
 
 EpisodeOrder = Literal["newest", "oldest", "reward", "length", "duration", "staleness"]
@@ -17,6 +19,11 @@ class Range(Settings):
 
     low: float | None = None
     high: float | None = None
+
+    @model_validator(mode="after")
+    def _holds_something(self) -> Self:
+        require_interval("low", self.low, "high", self.high)
+        return self
 
 
 class EpisodeQuery(Settings):
@@ -60,6 +67,16 @@ class EpisodeQuery(Settings):
     cursor: str = ""
     """Of the page before; holds for the same conditions and order only."""
     limit: int = Field(50, ge=1, le=1000)
+
+    @field_validator("stream")
+    @classmethod
+    def _is_a_stream(cls, stream: str | None) -> str | None:
+        if stream in (None, "train", "eval") or str(stream).startswith("eval:"):
+            return stream
+        raise SpecError(
+            f"no stream of episodes is called {stream!r:.60}",
+            fix=did_you_mean(str(stream), ("train", "eval", "eval:NAME")),
+        )
 
 
 class EpisodeRow(Settings):

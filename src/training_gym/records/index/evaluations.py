@@ -66,6 +66,11 @@ def flipped(
     threshold: float,
 ) -> Flipped:
     """Tasks that one evaluation solved and the other did not."""
+    if before_step == after_step:
+        raise RecordsError(
+            f"the evaluation at step {before_step} is not compared with itself",
+            fix="name two steps; training-gym runs show lists those of each evaluation",
+        )
     before, after = (
         _means(_at(run, connection, suite, step)) for step in (before_step, after_step)
     )

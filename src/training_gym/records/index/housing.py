@@ -8,11 +8,16 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from training_gym.spec.home import cache_directory
+from training_gym.spec.home import cache_directory, runs_directory
 
 
 def index_folder() -> Path:
-    """`cache/index` of the home; where nothing can be written there, a folder of this process."""
+    """`cache/index` of the home; without runs, or where it is read-only, one of this process.
+
+    Looking makes no home: a mistyped one would be left behind.
+    """
+    if not runs_directory().is_dir():
+        return _passing()
     folder = cache_directory() / "index"
     try:
         folder.mkdir(parents=True, exist_ok=True)

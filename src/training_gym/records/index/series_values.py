@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import math
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from training_gym.spec.errors import SpecError
 from training_gym.spec.settings import Settings
 
 Axis = Literal["step", "batch", "tokens", "time", "cost"]
 """`step`: optimizer steps. `batch`: batches learned from. `tokens`: sampled tokens so far.
 `time`: seconds of training, the pauses between attempts left out. `cost`: the newest value of the
 metric `cost`, what was spent so far; runs without it have no curves over it."""
+
+
+def require_interval(first: str, low: float | None, last: str, high: float | None) -> None:
+    """Raise `SpecError` where nothing lies from `low` to `high`; None: open on that side."""
+    for name, end in ((first, low), (last, high)):
+        if end is not None and math.isnan(end):
+            raise SpecError(f"{name} = nan is no bound", fix="give a number")
+    if low is not None and high is not None and low > high:
+        raise SpecError(
+            f"nothing lies between {first} = {low:g} and {last} = {high:g}",
+            fix=f"give {first} <= {last}",
+        )
 
 
 class MetricName(Settings):
@@ -37,6 +51,11 @@ class SeriesQuery(Settings):
     """Only points with x <= stop."""
     max_points: int = Field(1500, ge=2, le=100_000)
     """For each curve."""
+
+    @model_validator(mode="after")
+    def _has_an_interval(self) -> Self:
+        require_interval("start", self.start, "stop", self.stop)
+        return self
 
 
 class Series(Settings):

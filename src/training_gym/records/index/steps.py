@@ -9,6 +9,7 @@ from training_gym.records.index.episode_conditions import component_column, cond
 from training_gym.records.index.episode_heads import STATUSES, TRAIN
 from training_gym.records.index.episode_rows import Policy
 from training_gym.records.index.episode_values import EpisodeQuery, Histogram, StepRow
+from training_gym.records.index.series_values import require_interval
 from training_gym.spec.errors import RecordsError
 
 _COLUMNS = {
@@ -22,7 +23,8 @@ _COLUMNS = {
 def steps(
     connection: sqlite3.Connection, first: int | None, last: int | None
 ) -> tuple[StepRow, ...]:
-    """Each batch from `first` to `last`, oldest first."""
+    """Each batch from `first` to `last`, oldest first; raises `SpecError` for an empty range."""
+    require_interval("first", first, "last", last)
     low, high = first if first is not None else -1, last if last is not None else 2**62
     groups: dict[int, tuple[int, int]] = {
         step: (count, equal)

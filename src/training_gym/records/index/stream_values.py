@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, model_validator
 
 from training_gym.records.index.episode_values import EpisodeRow
 from training_gym.records.index.run_values import Figure, RecordRow, RunRow
+from training_gym.records.index.series_values import require_interval
 from training_gym.spec.settings import Settings
 
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -24,6 +25,12 @@ class TimelineQuery(Settings):
     stop: float | None = None
     lanes: tuple[str, ...] = ()
     limit: int = Field(5000, ge=1, le=100_000)
+
+    @model_validator(mode="after")
+    def _has_an_interval(self) -> Self:
+        require_interval("first_step", self.first_step, "last_step", self.last_step)
+        require_interval("start", self.start, "stop", self.stop)
+        return self
 
 
 class SpanRow(Settings):
@@ -83,7 +90,7 @@ class LogQuery(Settings):
     """This or worse."""
     regex: str = ""
     """Searched in each line, case counting for nothing; raises `RecordsError` if it is none."""
-    step: int | None = None
+    step: int | None = Field(None, ge=0)
     """Only from where this batch began on."""
     since: float | None = None
     """Seconds since 1970."""

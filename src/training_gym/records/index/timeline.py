@@ -13,6 +13,7 @@ from training_gym.records.index.cutting import known_cuts
 from training_gym.records.index.span_blocks import lane_of, lanes_of, spans_within
 from training_gym.records.index.stream_values import SpanRow, StepTime, Timeline, TimelineQuery
 from training_gym.records.run_directory import RunDirectory
+from training_gym.spec.errors import RecordsError, did_you_mean
 
 LANES = ("driver", "trainer", "engine", "env", "reward", "sync")
 """In the order in which they are drawn; others follow by name."""
@@ -34,11 +35,14 @@ def timeline(
     asked = query or TimelineQuery(
         first_step=known[max(0, len(known) - LAST_BATCHES)][0] if known else None
     )
+    _require_batches(asked, known)
     start, stop = _range(asked, known)
-    spans = [row for row in _spans(run, connection, start, stop) if _wanted(row, asked)]
+    spans = _spans(run, connection, start, stop)
     if running:
-        spans += [row for row in _from_heartbeats(connection, spans) if _wanted(row, asked)]
+        spans += _from_heartbeats(connection, spans)
     names = lanes_of(connection) | {span.lane for span in spans}
+    _require_lanes(asked, names)
+    spans = [row for row in spans if _wanted(row, asked)]
     now = time.time()
     shown = sorted(spans, key=lambda span: _length(span, now), reverse=True)[: asked.limit]
     begin = start if start is not None else min((span.start for span in spans), default=None)
@@ -72,6 +76,28 @@ def batches(connection: sqlite3.Connection) -> list[tuple[int, float, float]]:
             if shows(lane, row) and numbers[row] == numbers[row]:
                 found[int(numbers[row])] = (ends[row] - length, ends[row])
     return [(step, *found[step]) for step in sorted(found)]
+
+
+def _require_batches(query: TimelineQuery, known: list[tuple[int, float, float]]) -> None:
+    """Raise `RecordsError` for batches that the run does not have; the next may have begun."""
+    if not known:
+        return
+    oldest, newest = known[0][0], known[-1][0]
+    beyond = query.first_step is not None and query.first_step > newest + 1
+    if beyond or (query.last_step is not None and query.last_step < oldest):
+        asked = query.first_step if beyond else query.last_step
+        raise RecordsError(
+            f"there is no batch {asked} in this run", fix=f"it has batches {oldest} to {newest}"
+        )
+
+
+def _require_lanes(query: TimelineQuery, names: set[str]) -> None:
+    """Raise `RecordsError` for a lane that neither this run nor another has."""
+    for lane in query.lanes:
+        if lane not in names and lane not in LANES:
+            raise RecordsError(
+                f"no lane is called {lane!r:.60}", fix=did_you_mean(lane, names or LANES)
+            )
 
 
 def _range(

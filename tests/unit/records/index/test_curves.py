@@ -8,6 +8,7 @@ from training_gym.records.checkpoints import Position
 from training_gym.records.index import SeriesQuery, rollups
 from training_gym.records.recorder import Recorder
 from training_gym.spec.episodes import Counters
+from training_gym.spec.errors import SpecError
 
 
 def series(index, name, **query):
@@ -175,3 +176,10 @@ def test_records_that_are_no_metrics_are_passed_over(index, new_run, record):
     assert math.isnan(found.mean[1])
     assert found.mean[2] == math.inf
     assert index.overview("r1").damaged == 2
+
+
+@pytest.mark.parametrize("ends", [{"start": 5, "stop": 2}, {"start": math.nan}])
+def test_an_interval_that_holds_nothing_is_refused(ends):
+    with pytest.raises(SpecError, match=r"nothing lies between|finite"):
+        SeriesQuery(names=("a",), **ends)
+    assert SeriesQuery(names=("a",), start=2, stop=2).start == 2
