@@ -37,9 +37,8 @@ METHODS: dict[str, Callable[..., Any]] = {
     " -> 'Prepared'": launch.prepare,
     "(prepared: 'Prepared') -> 'Run'": launch.submit,
     "(run: 'RunSpec', architecture: 'Architecture', machine: 'Machine', "
-    "origins: 'Mapping[str, Origin]', *, longest_prompt_tokens: 'int | None' = None) -> 'Plan'": (
-        planning.make_plan
-    ),
+    "origins: 'Mapping[str, Origin]', *, longest_prompt_tokens: 'int | None' = None, "
+    "evaluated_episodes: 'int | None' = None) -> 'Plan'": planning.make_plan,
     "(findings: 'Iterable[Finding]') -> 'None'": raise_errors,
 }
 

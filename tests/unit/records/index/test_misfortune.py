@@ -25,12 +25,21 @@ def test_a_run_that_cannot_be_indexed_is_one_row_of_the_list(tmp_path, monkeypat
 
 def test_a_home_that_cannot_be_written_has_an_index_that_passes(tmp_path, monkeypatch):
     (tmp_path / "cache").write_text("in the way")
+    (tmp_path / "runs").mkdir()
+    monkeypatch.setattr(housing, "runs_directory", lambda: tmp_path / "runs")
     monkeypatch.setattr(housing, "cache_directory", lambda: tmp_path / "cache")
     folder = index_folder()
     assert folder.is_dir()
     assert tmp_path not in folder.parents
     (tmp_path / "cache").unlink()
     assert index_folder() == tmp_path / "cache" / "index"
+
+
+def test_looking_at_a_home_without_runs_leaves_nothing_there(tmp_path, monkeypatch):
+    monkeypatch.setattr(housing, "cache_directory", lambda: tmp_path / "cache")
+    monkeypatch.setattr(housing, "runs_directory", lambda: tmp_path / "runs")
+    assert index_folder().is_dir()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_later_attempt_makes_the_reason_of_the_last_result_void(tmp_path):
