@@ -154,10 +154,12 @@ def _fell(best: Evaluated, found: Evaluated, *, comparisons: int) -> bool:
     margin = NormalDist().inv_cdf(1 - _TWO_ERRORS / comparisons) * math.hypot(
         best.error, found.error
     )
+    if not found.mean < best.mean - margin:
+        return False
     difference = paired_difference(best.task_means, found.task_means)
     if difference is None:  # nothing but the errors tells of chance: without any, all may be
-        return margin > 0 and found.mean < best.mean - margin
-    return difference.fell and found.mean < best.mean - margin
+        return margin > 0
+    return difference.fell
 
 
 def _rises_for_nothing(history: History, values: list[float]) -> bool:
